@@ -54,6 +54,12 @@ def _sources():
     return {path.relative_to(ROOT).as_posix(): path for path in sorted(found)}
 
 
+def _library():
+    """The sources of libtelem, by their paths from the top, where `c` is a link to clients/c."""
+    folders = [ROOT / "c" / "src", ROOT / "c" / "include"]
+    return [path.relative_to(ROOT).as_posix() for folder in folders for path in sorted(folder.glob("*.[ch]"))]
+
+
 class _NoCore(Exception):
     """Why the core is not compiled."""
 
@@ -65,18 +71,20 @@ def _compiled_core():
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise _NoCore("it is for CPython with its lock")
     named = os.environ.get("CC") or next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
-    if not named or not sys.platform.startswith(("linux", "darwin")):
+    if not sys.platform.startswith("linux"):
+        raise _NoCore("it is for Linux")
+    if not named:
         raise _NoCore("there is no C compiler (the variable CC names one)")
     include = sysconfig.get_path("include")
     if not pathlib.Path(include, "Python.h").exists():
         raise _NoCore(f"{include} has no Python.h: the headers of Python are not installed")
-    flags = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-g0", f"-I{include}"]
-    if sys.platform == "darwin":
-        flags += ["-undefined", "dynamic_lookup"]
+    flags = ["-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-g0", "-pthread", "-DTELEM_API=", f"-I{include}"]
+    # libtelem stands in the core, and shows nothing: a program may have another copy of it.
+    library = [f"../{path}" for path in _library() if path.endswith(".c")]
     with tempfile.TemporaryDirectory() as scratch:
         built = pathlib.Path(scratch) / "_core.abi3.so"
         # From its own directory, so that no path of this machine is in the result.
-        command = [*shlex.split(named), *flags, CORE, "-o", str(built)]
+        command = [*shlex.split(named), *flags, "-I../c/src", CORE, *library, "-lm", "-o", str(built)]
         try:
             done = subprocess.run(command, cwd=ROOT / NAME, capture_output=True, text=True, errors="replace", timeout=COMPILE_S)
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -129,7 +137,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 def build_sdist(sdist_directory, config_settings=None):
     base = f"{NAME}-{_version()}"
-    files = ["pyproject.toml", "README.md", "backend/build_wheel.py", *_sources()]
+    files = ["pyproject.toml", "README.md", "backend/build_wheel.py", *_sources(), *_library()]
     with tarfile.open(pathlib.Path(sdist_directory) / f"{base}.tar.gz", "w:gz") as archive:
         for file in files:
             archive.add(ROOT / file, f"{base}/{file}")

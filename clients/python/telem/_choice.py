@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ._lane import Incrementer as Incrementer
-    from ._lane import Lane as Lane
     from ._lane import Logger as Logger
     from ._lane import Observer as Observer
     from ._lane import Setter as Setter
@@ -18,11 +17,11 @@ else:
     try:
         if os.environ.get("TELEM_PURE", "") not in ("", "0"):
             raise ImportError("TELEM_PURE says so")
-        from ._core import Incrementer, Lane, Logger, Observer, Series, Setter
+        from ._core import Incrementer, Logger, Observer, Series, Setter
 
         IS_COMPILED = True
     except ImportError:
-        from ._lane import Incrementer, Lane, Logger, Observer, Setter
+        from ._lane import Incrementer, Logger, Observer, Setter
         from ._points import Series
 
         IS_COMPILED = False

@@ -1,18 +1,19 @@
 /*
- * _core.c: what runs for each point, compiled: finding the series, keeping the point until the thread takes it, and writing
- * it for the service. The same as _lane.py, _points.py and _metrics.py have it in Python, which takes over where an argument is
- * out of the ordinary, such as a scalar of NumPy or a time of the caller's.
+ * _core.c: what runs for each point, compiled: finding the series, and giving the value to libtelem, the library of
+ * clients/c, which is in here too. Its rings keep the point and its thread sends it, without the interpreter's lock. Where
+ * an argument is out of the ordinary, such as a scalar of NumPy or a time of the caller's, Python takes over; and so it
+ * does with points for a service that libtelem does not reach (_native.py says which).
  *
- * All of it runs with the interpreter's lock, but for the writing of bodies, which is most of the work.
  * The limited API of 3.9: one build serves all later versions.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
 
+#include "work.h"
+
 #include <math.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -25,9 +26,6 @@
 #define TAGS_MAX 8
 /* As SERIES_MAX of _sender.py. */
 #define CACHE_MAX 100000
-#define SET_BACK_US 1000000
-/* A time, a value, and what stands around them. */
-#define NUMBERS_BYTES_MAX 96
 
 typedef PyObject *(*fast_call)(PyObject *, PyObject *const *, Py_ssize_t);
 typedef PyObject *(*fast_call_named)(PyObject *, PyObject *const *, Py_ssize_t, PyObject *);
@@ -37,7 +35,7 @@ static const char *const argument_names[ARGUMENTS] = {
     "ts_metric_name", "ts_data", "timestamp", "telemetry_level", "tagk", "tagv", "tags",
 };
 static PyObject *argument_texts[ARGUMENTS];
-static PyTypeObject *series_type, *lane_type, *batch_type, *cell_type, *spread_type;
+static PyTypeObject *series_type, *lane_type, *cell_type, *spread_type;
 
 static int64_t now_us(void)
 {
@@ -58,41 +56,34 @@ static void free_object(PyObject *self)
 
 typedef struct {
     PyObject_HEAD
-    PyObject *head;  /* str */
-    PyObject *line;  /* str */
-    PyObject *bytes; /* of `head` */
-    const char *at;
-    Py_ssize_t length;
+    PyObject *head; /* str */
+    PyObject *line; /* str */
     int64_t last;
     int was_told;
+    /* For libtelem: its name, its keys and values by turns, all bytes; its kind in the protocol. */
+    PyObject *metric;
+    PyObject *tags;
+    int kind;
+    telem_gauge *gauge; /* opened with its first point */
 } Series;
 
 static int series_init(PyObject *self, PyObject *args, PyObject *named)
 {
     Series *series = (Series *)self;
     PyObject *head, *line = NULL;
-    char *at;
     if (named && PyDict_Size(named) > 0) {
         PyErr_SetString(PyExc_TypeError, "Series(head, line='')");
         return -1;
     }
     if (!PyArg_ParseTuple(args, "U|U", &head, &line)) return -1;
-    PyObject *bytes = PyUnicode_AsUTF8String(head);
     PyObject *none = line ? NULL : PyUnicode_FromString("");
-    if (!bytes || (!line && !none) || PyBytes_AsStringAndSize(bytes, &at, &series->length) < 0) {
-        Py_XDECREF(bytes);
-        Py_XDECREF(none);
-        return -1;
-    }
+    if (!line && !none) return -1;
     Py_INCREF(head);
     Py_XDECREF(series->head);
     series->head = head;
     Py_XINCREF(line);
     Py_XDECREF(series->line);
     series->line = line ? line : none;
-    Py_XDECREF(series->bytes);
-    series->bytes = bytes;
-    series->at = at;
     return 0;
 }
 
@@ -101,8 +92,43 @@ static void series_dealloc(PyObject *self)
     Series *series = (Series *)self;
     Py_XDECREF(series->head);
     Py_XDECREF(series->line);
-    Py_XDECREF(series->bytes);
+    Py_XDECREF(series->metric);
+    Py_XDECREF(series->tags);
     free_object(self);
+}
+
+static PyObject *series_name(PyObject *self, PyObject *args)
+{
+    Series *series = (Series *)self;
+    PyObject *metric, *tags;
+    if (!PyArg_ParseTuple(args, "SO!", &metric, &PyTuple_Type, &tags)) return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(tags); i++)
+        if (!PyBytes_Check(PyTuple_GetItem(tags, i))) {
+            PyErr_SetString(PyExc_TypeError, "keys and values are bytes");
+            return NULL;
+        }
+    if (!series->metric) {
+        Py_INCREF(metric);
+        Py_INCREF(tags);
+        series->metric = metric;
+        series->tags = tags;
+    }
+    Py_RETURN_NONE;
+}
+
+/* Whether libtelem has it; else the thread's error of libtelem says why not. */
+static int is_open(Series *series)
+{
+    const char *tags[2 * TELEM__TAGS_MAX + 3];
+    if (series->gauge) return 1;
+    Py_ssize_t count = series->metric ? PyTuple_Size(series->tags) : -1;
+    if (count < 0) return 0;
+    /* One too many is for libtelem to refuse. */
+    if (count > 2 * TELEM__TAGS_MAX + 2) count = 2 * TELEM__TAGS_MAX + 2;
+    for (Py_ssize_t i = 0; i < count; i++) tags[i] = PyBytes_AsString(PyTuple_GetItem(series->tags, i));
+    tags[count] = NULL;
+    series->gauge = telem__series_open(PyBytes_AsString(series->metric), tags, (uint8_t)series->kind);
+    return series->gauge != NULL;
 }
 
 static PyObject *given(PyObject *held)
@@ -133,10 +159,25 @@ static int set_series_told(PyObject *self, PyObject *value, void *unused)
     return 0;
 }
 
+static PyObject *series_kind(PyObject *self, void *unused) { return PyLong_FromLong(((Series *)self)->kind); }
+
+static int set_series_kind(PyObject *self, PyObject *value, void *unused)
+{
+    long kind = value ? PyLong_AsLong(value) : 0;
+    if (kind == -1 && PyErr_Occurred()) return -1;
+    ((Series *)self)->kind = kind < 0 || kind > 2 ? 0 : (int)kind;
+    return 0;
+}
+
+static PyMethodDef series_methods[] = {
+    {"name", series_name, METH_VARARGS, "What libtelem calls it: its metric, its keys and values by turns."},
+    {NULL, NULL, 0, NULL},
+};
 static PyGetSetDef series_fields[] = {
     {"head", series_head, NULL, "The start of the JSON of each of its points.", NULL},
     {"line", series_line, NULL, "The start of its lines in line protocol, if it needs that.", NULL},
     {"last", series_last, set_series_last, "The latest time that it has used.", NULL},
+    {"kind", series_kind, set_series_kind, "0 a gauge, 1 a counter, 2 a part of a histogram.", NULL},
     {"was_told", series_told, set_series_told, "Whether a caller ever said a time.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -146,175 +187,42 @@ static PyType_Slot series_slots[] = {
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_init, series_init},
     {Py_tp_dealloc, series_dealloc},
+    {Py_tp_methods, series_methods},
     {Py_tp_getset, series_fields},
     {0, NULL},
 };
 static PyType_Spec series_spec = {"telem._core.Series", sizeof(Series), 0, Py_TPFLAGS_DEFAULT, series_slots};
 
-/* ---- points ------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    Series *series;
-    PyObject *moment; /* NULL: `micros` of the clock */
-    int64_t micros;
     union {
         double real;
         int64_t whole;
     } value;
     int is_whole;
-} Point;
+} Number;
 
-static void drop_point(Point *point)
-{
-    Py_DECREF(point->series);
-    Py_XDECREF(point->moment);
-}
-
-/* Whether `number` is one that is kept as it is. */
-static int read_number(PyObject *number, Point *point)
+/* Whether `given` is one that is kept as it is. */
+static int read_number(PyObject *given, Number *number)
 {
     int beyond = 0;
-    if (PyFloat_CheckExact(number)) {
-        point->is_whole = 0;
-        point->value.real = PyFloat_AsDouble(number);
+    if (PyFloat_CheckExact(given)) {
+        number->is_whole = 0;
+        number->value.real = PyFloat_AsDouble(given);
         return 1;
     }
-    if (!PyLong_CheckExact(number)) return 0;
-    point->is_whole = 1;
-    point->value.whole = PyLong_AsLongLongAndOverflow(number, &beyond);
+    if (!PyLong_CheckExact(given)) return 0;
+    number->is_whole = 1;
+    number->value.whole = PyLong_AsLongLongAndOverflow(given, &beyond);
     return !beyond;
 }
 
-typedef struct {
-    PyObject_HEAD
-    Point *points;
-    Py_ssize_t count;
-} Batch;
-
-static void batch_dealloc(PyObject *self)
-{
-    Batch *batch = (Batch *)self;
-    for (Py_ssize_t i = 0; i < batch->count; i++) drop_point(&batch->points[i]);
-    free(batch->points);
-    free_object(self);
-}
-
-static Py_ssize_t batch_length(PyObject *self) { return ((Batch *)self)->count; }
-
-/* The time of a point that is not simply the next one of its series. */
-static int ask_time(PyObject *times, Point *point)
-{
-    PyObject *when = point->moment ? given(point->moment) : PyLong_FromLongLong(point->micros);
-    if (!when) return -1;
-    PyObject *found = PyObject_CallMethod(times, "of", "OO", (PyObject *)point->series, when);
-    Py_DECREF(when);
-    if (!found) return -1;
-    point->micros = PyLong_AsLongLong(found);
-    Py_DECREF(found);
-    return point->micros == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-static size_t write_whole(char *to, int64_t value)
-{
-    char digits[24];
-    uint64_t rest = value < 0 ? ~(uint64_t)value + 1 : (uint64_t)value;
-    size_t count = 0, at = 0;
-    do digits[count++] = (char)('0' + rest % 10);
-    while (rest /= 10);
-    if (value < 0) to[at++] = '-';
-    while (count) to[at++] = digits[--count];
-    return at;
-}
-
-/* As JSON, with the words that are none as texts; read back, it is the same number bit for bit. */
-static size_t write_real(char *to, double value)
-{
-    if (isnan(value)) return (size_t)sprintf(to, "\"nan\"");
-    if (isinf(value)) return (size_t)sprintf(to, value < 0 ? "\"-inf\"" : "\"inf\"");
-    /* Most of what is logged is short: halves, counts, hundredths. */
-    if (fabs(value) < 1e15 && value == (double)(int64_t)value && !(value == 0 && signbit(value))) {
-        size_t at = write_whole(to, (int64_t)value);
-        memcpy(to + at, ".0", 2);
-        return at + 2;
-    }
-    size_t length = (size_t)snprintf(to, 40, "%.17g", value);
-    int is_whole = 1;
-    for (size_t i = 0; i < length; i++) {
-        /* Where the locale has a comma. */
-        if (to[i] == ',') to[i] = '.';
-        if (to[i] == '.' || to[i] == 'e') is_whole = 0;
-    }
-    if (is_whole) {
-        memcpy(to + length, ".0", 2);
-        length += 2;
-    }
-    return length;
-}
-
-static size_t write_points(char *to, const Batch *batch)
-{
-    char *at = to;
-    *at++ = '[';
-    for (Py_ssize_t i = 0; i < batch->count; i++) {
-        const Point *point = &batch->points[i];
-        if (i) *at++ = ',';
-        memcpy(at, point->series->at, (size_t)point->series->length);
-        at += point->series->length;
-        at += write_whole(at, point->micros);
-        memcpy(at, ",\"value\":", 9);
-        at += 9;
-        at += point->is_whole ? write_whole(at, point->value.whole) : write_real(at, point->value.real);
-        *at++ = '}';
-    }
-    *at++ = ']';
-    return (size_t)(at - to);
-}
-
-static PyObject *batch_body(PyObject *self, PyObject *times)
-{
-    Batch *batch = (Batch *)self;
-    size_t room = 16;
-    for (Py_ssize_t i = 0; i < batch->count; i++) {
-        Point *point = &batch->points[i];
-        Series *series = point->series;
-        int64_t behind = series->last - point->micros;
-        if (point->moment || series->was_told || (behind >= 0 && behind < SET_BACK_US)) {
-            if (ask_time(times, point) < 0) return NULL;
-        } else {
-            series->last = point->micros;
-        }
-        room += (size_t)series->length + NUMBERS_BYTES_MAX;
-    }
-    char *text = malloc(room);
-    size_t length;
-    if (!text) return PyErr_NoMemory();
-    Py_BEGIN_ALLOW_THREADS
-    length = write_points(text, batch);
-    Py_END_ALLOW_THREADS
-    PyObject *body = PyBytes_FromStringAndSize(text, (Py_ssize_t)length);
-    free(text);
-    return body;
-}
-
-static PyMethodDef batch_methods[] = {
-    {"body", batch_body, METH_O, "The JSON of all points; to be called once, as it decides their times."},
-    {NULL, NULL, 0, NULL},
-};
-static PyType_Slot batch_slots[] = {
-    {Py_tp_doc, "Points that were taken from a lane."},
-    {Py_tp_dealloc, batch_dealloc},
-    {Py_sq_length, batch_length},
-    {Py_tp_methods, batch_methods},
-    {0, NULL},
-};
-static PyType_Spec batch_spec = {"telem._core.Batch", sizeof(Batch), 0, Py_TPFLAGS_DEFAULT, batch_slots};
-
 /* ---- lanes -------------------------------------------------------------------------------------------------------- */
 
+/* The way into libtelem, which is one in the process. */
 typedef struct {
     PyObject_HEAD
-    Point *points; /* a ring */
-    Py_ssize_t room, first, count, count_max;
     PyObject *tell;
     int is_told;
     int is_closed;
@@ -323,128 +231,212 @@ typedef struct {
 static int lane_init(PyObject *self, PyObject *args, PyObject *named)
 {
     Lane *lane = (Lane *)self;
-    Py_ssize_t count_max;
     PyObject *tell;
-    if (named && PyDict_Size(named) > 0) {
-        PyErr_SetString(PyExc_TypeError, "Lane(points_max, tell)");
+    if ((named && PyDict_Size(named) > 0) || lane->tell) {
+        PyErr_SetString(PyExc_TypeError, "Lane(tell), once");
         return -1;
     }
-    if (lane->tell || !PyArg_ParseTuple(args, "nO", &count_max, &tell)) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a lane begins once");
-        return -1;
-    }
+    if (!PyArg_ParseTuple(args, "O", &tell)) return -1;
     Py_INCREF(tell);
     lane->tell = tell;
-    lane->count_max = count_max;
     return 0;
-}
-
-static Py_ssize_t lane_empty(Lane *lane)
-{
-    Py_ssize_t count = 0;
-    while (lane->count) {
-        Point point = lane->points[lane->first];
-        lane->first = (lane->first + 1) % lane->room;
-        lane->count--;
-        count++;
-        drop_point(&point);
-    }
-    return count;
 }
 
 static void lane_dealloc(PyObject *self)
 {
-    Lane *lane = (Lane *)self;
-    lane_empty(lane);
-    free(lane->points);
-    Py_XDECREF(lane->tell);
+    Py_XDECREF(((Lane *)self)->tell);
     free_object(self);
 }
 
-static Py_ssize_t lane_length(PyObject *self) { return ((Lane *)self)->count; }
-
-static int grow(Lane *lane)
+static int tell_once(Lane *lane)
 {
-    Py_ssize_t room = lane->room ? 2 * lane->room : 256;
-    if (room > lane->count_max) room = lane->count_max;
-    Point *points = malloc((size_t)room * sizeof *points);
-    if (!points) return 0;
-    for (Py_ssize_t i = 0; i < lane->count; i++) points[i] = lane->points[(lane->first + i) % lane->room];
-    free(lane->points);
-    lane->points = points;
-    lane->room = room;
-    lane->first = 0;
+    if (lane->is_told || !lane->tell) return 1;
+    lane->is_told = 1;
+    PyObject *done = PyObject_CallObject(lane->tell, NULL);
+    if (!done) return -1;
+    Py_DECREF(done);
     return 1;
 }
 
-/* 1 if the lane has it, with references of its own; 0 if it has no room; -1 and an error. */
-static int push(Lane *lane, const Point *point)
+/* 1 if libtelem has taken it, which then counts what becomes of it; 0 if it was not given; -1 and an error. */
+static int take(Lane *lane, Series *series, const Number *number, int64_t micros)
 {
-    if (lane->is_closed || lane->count >= lane->count_max) return 0;
-    if (lane->count == lane->room && !grow(lane)) return 0;
-    Py_ssize_t at = lane->first + lane->count;
-    if (at >= lane->room) at -= lane->room;
-    lane->points[at] = *point;
-    Py_INCREF(point->series);
-    Py_XINCREF(point->moment);
-    lane->count++;
-    if (!lane->is_told) {
-        lane->is_told = 1;
-        PyObject *done = PyObject_CallObject(lane->tell, NULL);
-        if (!done) return -1;
-        Py_DECREF(done);
-    }
-    return 1;
+    if (lane->is_closed || !is_open(series)) return 0;
+    if (micros && number->is_whole)
+        telem_set_int_at(series->gauge, number->value.whole, micros);
+    else if (micros)
+        telem_set_at(series->gauge, number->value.real, micros);
+    else if (number->is_whole)
+        telem_set_int(series->gauge, number->value.whole);
+    else
+        telem_set(series->gauge, number->value.real);
+    return tell_once(lane);
+}
+
+/* Puts a point of now into a lane of either kind; as `take`. */
+static int push(PyObject *lane, Series *series, PyObject *shown, const Number *number)
+{
+    if (Py_TYPE(lane) == lane_type) return take((Lane *)lane, series, number, 0);
+    PyObject *done = PyObject_CallMethod(lane, "put", "OOL", (PyObject *)series, shown, (long long)now_us());
+    if (!done) return -1;
+    int result = PyObject_IsTrue(done);
+    Py_DECREF(done);
+    return result;
+}
+
+/* The microseconds that a caller said; 0: it is a time of the clock. */
+static int64_t told_time(PyObject *when)
+{
+    if (PyLong_Check(when)) return 0;
+    PyObject *is_told = PyObject_GetAttrString(when, "is_told");
+    int told = is_told ? PyObject_IsTrue(is_told) : -1;
+    Py_XDECREF(is_told);
+    if (told <= 0) return told;
+    PyObject *micros = PyObject_GetAttrString(when, "micros");
+    if (!micros) return -1;
+    int64_t found = PyLong_AsLongLong(micros);
+    Py_DECREF(micros);
+    return found;
 }
 
 static PyObject *lane_put(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
-    Point point = {NULL, NULL, 0, {0}, 0};
-    if (count != 3 || Py_TYPE(args[0]) != series_type || !read_number(args[1], &point)) {
+    Number number;
+    if (count != 3 || Py_TYPE(args[0]) != series_type || !read_number(args[1], &number)) {
         PyErr_SetString(PyExc_TypeError, "put(series, a float or an int of 64 bits, when)");
         return NULL;
     }
-    point.series = (Series *)args[0];
-    if (PyLong_Check(args[2])) {
-        point.micros = PyLong_AsLongLong(args[2]);
-        if (point.micros == -1 && PyErr_Occurred()) return NULL;
-    } else {
-        point.moment = args[2];
-    }
-    int result = push((Lane *)self, &point);
+    int64_t micros = told_time(args[2]);
+    if (micros == -1 && PyErr_Occurred()) return NULL;
+    int result = take((Lane *)self, (Series *)args[0], &number, micros);
     return result < 0 ? NULL : PyBool_FromLong(result);
 }
 
-static PyObject *lane_take(PyObject *self, PyObject *const *args, Py_ssize_t count)
+/* Points of one moment, of which a longer list is more than one. How many series libtelem refused. */
+static PyObject *lane_put_all(PyObject *self, PyObject *args)
 {
     Lane *lane = (Lane *)self;
-    Py_ssize_t most = count == 2 ? PyLong_AsSsize_t(args[0]) : -1;
-    if (most < 0) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "take(count_max, hand)");
-        return NULL;
+    PyObject *points, *when;
+    long refused = 0;
+    uint32_t ready = 0;
+    if (!PyArg_ParseTuple(args, "O!O", &PyList_Type, &points, &when)) return NULL;
+    int64_t micros = told_time(when);
+    if (micros == -1 && PyErr_Occurred()) return NULL;
+    Py_ssize_t count = PyList_Size(points);
+    if (micros == 0 && count > TELEM__GROUP_MAX) micros = now_us();
+    struct telem__part *parts = calloc((size_t)(count ? count : 1), sizeof *parts);
+    if (!parts) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *pair = PyList_GetItem(points, i);
+        Number number;
+        if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2 || Py_TYPE(PyTuple_GetItem(pair, 0)) != series_type ||
+            !read_number(PyTuple_GetItem(pair, 1), &number)) {
+            free(parts);
+            PyErr_SetString(PyExc_TypeError, "pairs of a series and a float or an int of 64 bits");
+            return NULL;
+        }
+        Series *series = (Series *)PyTuple_GetItem(pair, 0);
+        if (!is_open(series)) {
+            refused++;
+            continue;
+        }
+        parts[ready].gauge = series->gauge;
+        parts[ready].is_integer = number.is_whole;
+        memcpy(&parts[ready].value, &number.value, sizeof parts[ready].value);
+        ready++;
     }
-    allocfunc allocate = (allocfunc)PyType_GetSlot(batch_type, Py_tp_alloc);
-    Batch *batch = (Batch *)allocate(batch_type, 0);
-    if (!batch) return NULL;
-    if (most > lane->count) most = lane->count;
-    batch->points = malloc((size_t)(most ? most : 1) * sizeof *batch->points);
-    if (!batch->points) {
-        Py_DECREF(batch);
-        return PyErr_NoMemory();
-    }
-    for (Py_ssize_t i = 0; i < most; i++) {
-        batch->points[i] = lane->points[lane->first];
-        lane->first = (lane->first + 1) % lane->room;
-    }
-    lane->count -= most;
-    batch->count = most;
-    return (PyObject *)batch;
+    for (uint32_t at = 0; at < ready && !lane->is_closed; at += TELEM__GROUP_MAX)
+        telem__set_all(parts + at, ready - at < TELEM__GROUP_MAX ? ready - at : TELEM__GROUP_MAX, micros);
+    free(parts);
+    if (ready && tell_once(lane) < 0) return NULL;
+    return PyLong_FromLong(refused);
 }
 
-static PyObject *lane_listen(PyObject *self, PyObject *unused)
+static telem_counts counts_now(void)
 {
-    ((Lane *)self)->is_told = 0;
-    Py_RETURN_NONE;
+    telem_counts counts = {.size = sizeof counts};
+    Py_BEGIN_ALLOW_THREADS
+    telem_stats(&counts);
+    Py_END_ALLOW_THREADS
+    return counts;
+}
+
+static uint64_t waiting(const telem_counts *counts)
+{
+    uint64_t gone = counts->stored + counts->refused + counts->above_level + counts->dropped_full +
+                    counts->dropped_unserved + counts->dropped_other;
+    return counts->taken > gone ? counts->taken - gone : 0;
+}
+
+static Py_ssize_t lane_length(PyObject *self)
+{
+    telem_counts counts = counts_now();
+    return (Py_ssize_t)waiting(&counts);
+}
+
+static PyObject *lane_counts(PyObject *self, PyObject *unused)
+{
+    telem_counts counts = counts_now();
+    return Py_BuildValue("{sKsKsKsKsKsKsKsKsK}", "taken", counts.taken, "stored", counts.stored, "refused", counts.refused,
+                         "above_level", counts.above_level, "full", counts.dropped_full, "unserved",
+                         counts.dropped_unserved, "other", counts.dropped_other, "connections", counts.connections,
+                         "waiting", waiting(&counts));
+}
+
+static PyObject *lane_ask_flush(PyObject *self, PyObject *unused)
+{
+    uint64_t number;
+    Py_BEGIN_ALLOW_THREADS
+    number = telem__flush_ask();
+    Py_END_ALLOW_THREADS
+    return PyLong_FromUnsignedLongLong(number);
+}
+
+static PyObject *lane_await_flush(PyObject *self, PyObject *args)
+{
+    unsigned long long number;
+    unsigned int ms;
+    int found;
+    if (!PyArg_ParseTuple(args, "KI", &number, &ms)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    found = telem__flush_wait(number, ms);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(found);
+}
+
+static PyObject *lane_away(PyObject *self, PyObject *unused)
+{
+    uint64_t ms = 0;
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&telem__work);
+    if (telem__link.fd < 0 && telem__link.attempts != telem__flushes.attempts) ms = telem__now_ms() - telem__link.lost_ms;
+    pthread_mutex_unlock(&telem__work);
+    Py_END_ALLOW_THREADS
+    return PyFloat_FromDouble((double)ms / 1e3);
+}
+
+static PyObject *lane_refusals(PyObject *self, PyObject *given_seen)
+{
+    char text[TELEM__ERROR_BYTES];
+    uint64_t seen = PyLong_AsUnsignedLongLong(given_seen);
+    if (PyErr_Occurred()) return NULL;
+    PyObject *texts = PyList_New(0);
+    while (texts && telem__next_refusal(&seen, text)) {
+        PyObject *one = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+        if (!one || PyList_Append(texts, one) < 0) {
+            Py_XDECREF(one);
+            Py_DECREF(texts);
+            return NULL;
+        }
+        Py_DECREF(one);
+    }
+    return texts ? Py_BuildValue("KN", (unsigned long long)seen, texts) : NULL;
+}
+
+static PyObject *lane_error(PyObject *self, PyObject *unused)
+{
+    const char *text = telem_error();
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
 static PyObject *lane_close(PyObject *self, PyObject *unused)
@@ -453,18 +445,43 @@ static PyObject *lane_close(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *lane_clear(PyObject *self, PyObject *unused) { return PyLong_FromSsize_t(lane_empty((Lane *)self)); }
+/* What waits is given up, and the thread ends. */
+static PyObject *lane_clear(PyObject *self, PyObject *unused)
+{
+    telem_counts before = counts_now();
+    Py_BEGIN_ALLOW_THREADS
+    telem_stop(0);
+    Py_END_ALLOW_THREADS
+    telem_counts after = counts_now();
+    return PyLong_FromUnsignedLongLong(after.dropped_unserved - before.dropped_unserved);
+}
+
+static PyObject *lane_start(PyObject *self, PyObject *unused)
+{
+    telem_options options = {.size = sizeof options, .process_tags = -1, .exit_ms = 1};
+    int is_running;
+    Py_BEGIN_ALLOW_THREADS
+    is_running = telem_start(&options) == 0 && atomic_load(&telem__state) == TELEM__RUNNING;
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(is_running);
+}
 
 static PyMethodDef lane_methods[] = {
-    {"put", (PyCFunction)(void (*)(void))(fast_call)lane_put, METH_FASTCALL, "False where there is no room."},
-    {"take", (PyCFunction)(void (*)(void))(fast_call)lane_take, METH_FASTCALL, "As many points as there are, in order."},
-    {"listen", lane_listen, METH_NOARGS, "A point that comes from now on is told again."},
-    {"close", lane_close, METH_NOARGS, "From now on there is no room."},
-    {"clear", lane_clear, METH_NOARGS, "Forgets all points; how many there were."},
+    {"put", (PyCFunction)(void (*)(void))(fast_call)lane_put, METH_FASTCALL, "False where the series is refused."},
+    {"put_all", lane_put_all, METH_VARARGS, "Points of one moment; how many of their series are refused."},
+    {"counts", lane_counts, METH_NOARGS, "What became of all points of this process."},
+    {"ask_flush", lane_ask_flush, METH_NOARGS, "Begins a flush: its number, or 0."},
+    {"await_flush", lane_await_flush, METH_VARARGS, "1 where it is done, 0 after so many milliseconds, -1 where it failed."},
+    {"away", lane_away, METH_NOARGS, "For how many seconds the service cannot be reached, tried since the last flush."},
+    {"refusals", lane_refusals, METH_O, "The refusals behind the first so many: how many there are, their texts."},
+    {"error", lane_error, METH_NOARGS, "Why the last series was refused."},
+    {"close", lane_close, METH_NOARGS, "From now on nothing is taken."},
+    {"clear", lane_clear, METH_NOARGS, "Ends sending for good; how many points it gives up."},
+    {"start", lane_start, METH_NOARGS, "Starts libtelem; whether it has a service to look for. Once in a process."},
     {NULL, NULL, 0, NULL},
 };
 static PyType_Slot lane_slots[] = {
-    {Py_tp_doc, "A bounded queue of points. Lane(points_max, tell): `tell` is called where the first point comes."},
+    {Py_tp_doc, "The way into libtelem. Lane(tell): `tell` is called where the first point comes."},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_init, lane_init},
     {Py_tp_dealloc, lane_dealloc},
@@ -507,7 +524,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    Lane *lane;
+    PyObject *lane; /* of either kind */
     long level;
     Entry *entries;
     size_t room, used; /* `room` is a power of two */
@@ -640,7 +657,8 @@ static PyObject *add_data(PyObject *self, PyObject *const *args, Py_ssize_t coun
 {
     Logger *logger = (Logger *)self;
     PyObject *all[ARGUMENTS] = {NULL};
-    Point point = {NULL, NULL, 0, {0}, 0};
+    Number number;
+    Series *series;
     Entry like;
     long level = 1;
     if (count > TAGS) return call_slowly(self, "_add_data", args, count, names);
@@ -663,13 +681,13 @@ static PyObject *add_data(PyObject *self, PyObject *const *args, Py_ssize_t coun
     }
     if (!all[NAME] || !all[DATA]) return call_slowly(self, "_add_data", args, count, names);
     if (level > logger->level) Py_RETURN_NONE;
-    int is_ordinary = logger->lane && (!all[TIMESTAMP] || all[TIMESTAMP] == Py_None) && read_number(all[DATA], &point) &&
+    int is_ordinary = logger->lane && (!all[TIMESTAMP] || all[TIMESTAMP] == Py_None) && read_number(all[DATA], &number) &&
                       read_key(all, &like);
     if (!is_ordinary) return call_slowly(self, "_add_data", args, count, names);
     Entry *found = look_up(logger, &like);
     if (found) {
-        point.series = found->series;
-        Py_INCREF(point.series);
+        series = found->series;
+        Py_INCREF(series);
     } else {
         hold(&like);
         PyObject *made = PyObject_CallMethod(self, "_find", "OOOO", all[NAME], all[TAGK] ? all[TAGK] : Py_None,
@@ -680,13 +698,14 @@ static PyObject *add_data(PyObject *self, PyObject *const *args, Py_ssize_t coun
             let_go(&like);
             return call_slowly(self, "_add_data", args, count, names);
         }
-        point.series = like.series = (Series *)made;
+        series = like.series = (Series *)made;
         remember(logger, &like);
         let_go(&like);
     }
-    point.micros = now_us();
-    int result = push(logger->lane, &point);
-    Py_DECREF(point.series);
+    PyObject *lane = given(logger->lane);
+    int result = push(lane, series, all[DATA], &number);
+    Py_DECREF(lane);
+    Py_DECREF(series);
     if (result > 0) Py_RETURN_NONE;
     PyErr_Clear();
     /* There it is counted. */
@@ -696,13 +715,9 @@ static PyObject *add_data(PyObject *self, PyObject *const *args, Py_ssize_t coun
 static PyObject *logger_aim(PyObject *self, PyObject *lane)
 {
     Logger *logger = (Logger *)self;
-    Lane *before = logger->lane;
-    if (Py_TYPE(lane) != lane_type) {
-        PyErr_SetString(PyExc_TypeError, "a Lane is expected");
-        return NULL;
-    }
+    PyObject *before = logger->lane;
     Py_INCREF(lane);
-    logger->lane = (Lane *)lane;
+    logger->lane = lane;
     forget(logger);
     Py_XDECREF(before);
     Py_RETURN_NONE;
@@ -744,7 +759,7 @@ static PyType_Spec logger_spec = {"telem._core.Logger", sizeof(Logger), 0, Py_TP
 
 typedef struct {
     PyObject_HEAD
-    Lane *lane;
+    PyObject *lane; /* of either kind */
     Series *series; /* NULL: nothing is kept */
 } Setter;
 
@@ -760,14 +775,14 @@ static PyObject *setter_aim(PyObject *self, PyObject *args)
     Setter *setter = (Setter *)self;
     PyObject *lane, *series;
     if (!PyArg_ParseTuple(args, "OO", &lane, &series)) return NULL;
-    if (Py_TYPE(lane) != lane_type || (series != Py_None && Py_TYPE(series) != series_type)) {
-        PyErr_SetString(PyExc_TypeError, "a Lane and a Series are expected");
+    if (series != Py_None && Py_TYPE(series) != series_type) {
+        PyErr_SetString(PyExc_TypeError, "a Series is expected");
         return NULL;
     }
-    Lane *lane_before = setter->lane;
+    PyObject *lane_before = setter->lane;
     Series *series_before = setter->series;
     Py_INCREF(lane);
-    setter->lane = (Lane *)lane;
+    setter->lane = lane;
     setter->series = series == Py_None ? NULL : (Series *)series;
     Py_XINCREF(setter->series);
     Py_XDECREF(lane_before);
@@ -778,12 +793,15 @@ static PyObject *setter_aim(PyObject *self, PyObject *args)
 static PyObject *setter_set(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Setter *setter = (Setter *)self;
-    Point point = {NULL, NULL, 0, {0}, 0};
-    if (count != 1 || names || !setter->series || !read_number(args[0], &point))
+    Number number;
+    if (count != 1 || names || !setter->series || !read_number(args[0], &number))
         return call_slowly(self, "_set", args, count, names);
-    point.series = setter->series;
-    point.micros = now_us();
-    int result = push(setter->lane, &point);
+    /* Held, as `put` of a lane in Python may aim it elsewhere. */
+    PyObject *lane = given(setter->lane);
+    Series *series = (Series *)given((PyObject *)setter->series);
+    int result = push(lane, series, args[0], &number);
+    Py_DECREF(series);
+    Py_DECREF(lane);
     if (result > 0) Py_RETURN_NONE;
     PyErr_Clear();
     return result == 0 ? call_slowly(self, "_set", args, count, names) : given(Py_None);
@@ -845,9 +863,9 @@ static void cell_put(Cell *cell, int64_t amount)
 static PyObject *cell_add(PyObject *self, PyObject *amount)
 {
     Cell *cell = (Cell *)self;
-    Point point;
-    if (read_number(amount, &point) && point.is_whole) {
-        cell_put(cell, point.value.whole);
+    Number number;
+    if (read_number(amount, &number) && number.is_whole) {
+        cell_put(cell, number.value.whole);
     } else {
         double real = PyFloat_AsDouble(amount);
         if (real == -1 && PyErr_Occurred()) return NULL;
@@ -1052,16 +1070,16 @@ static PyObject *adder_aim(PyObject *self, PyObject *total)
 static PyObject *adder_inc(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     PyObject *total = ((Adder *)self)->total;
-    Point point;
+    Number number;
     if (!total || names || count > 1 || !PyObject_TypeCheck(total, cell_type))
         return call_slowly(self, "_inc", args, count, names);
     if (count == 0) {
         cell_put((Cell *)total, 1);
         Py_RETURN_NONE;
     }
-    if (!PyLong_CheckExact(args[0]) || !read_number(args[0], &point) || point.value.whole < 0)
+    if (!PyLong_CheckExact(args[0]) || !read_number(args[0], &number) || number.value.whole < 0)
         return call_slowly(self, "_inc", args, count, names);
-    cell_put((Cell *)total, point.value.whole);
+    cell_put((Cell *)total, number.value.whole);
     Py_RETURN_NONE;
 }
 
@@ -1133,7 +1151,7 @@ PyMODINIT_FUNC PyInit__core(void)
         is_whole = is_whole && argument_texts[i];
     }
     is_whole = is_whole && (series_type = add_type(module, &series_spec, "Series")) &&
-               (lane_type = add_type(module, &lane_spec, "Lane")) && (batch_type = add_type(module, &batch_spec, "Batch")) &&
+               (lane_type = add_type(module, &lane_spec, "Lane")) &&
                (cell_type = add_type(module, &cell_spec, "Cell")) &&
                (spread_type = add_type(module, &spread_spec, "Spread")) && add_type(module, &logger_spec, "Logger") &&
                add_type(module, &setter_spec, "Setter") && add_type(module, &incrementer_spec, "Incrementer") &&

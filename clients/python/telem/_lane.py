@@ -1,4 +1,4 @@
-"""The points that wait, between those who log and the thread that sends. The compiled core has the same class."""
+"""The points that wait, between those who log and the thread that sends. With libtelem its rings have them: see _native.py."""
 
 from __future__ import annotations
 

@@ -97,6 +97,9 @@ class Count(Gathered):
     def _take(self, number: Number) -> None:
         self._total += number
 
+    def all_series(self) -> "Sequence[Series]":
+        return [self._series]
+
     def _shown(self) -> "Sequence[Tuple[Series, Number]]":
         return [(self._series, _sendable(self._total))]
 
@@ -124,6 +127,9 @@ class Spread(Gathered):
         else:
             self._counts[bisect.bisect_left(self.bounds, number)] += 1
             self._sum += number
+
+    def all_series(self) -> "Sequence[Series]":
+        return self._series
 
     def _shown(self) -> "Sequence[Tuple[Series, Number]]":
         counts = list(self._counts)
@@ -155,6 +161,9 @@ if IS_COMPILED and not TYPE_CHECKING:
         def _tell(self):
             self._sender.put_totals(self)
 
+        def all_series(self):
+            return [self._series]
+
         def points(self):
             self._listen()
             return [(self._series, _sendable(self.total))]
@@ -171,6 +180,9 @@ if IS_COMPILED and not TYPE_CHECKING:
 
         def _tell(self):
             self._sender.put_totals(self)
+
+        def all_series(self):
+            return self._series
 
         def points(self):
             self._listen()

@@ -282,12 +282,9 @@ WRITE = "/write?precision=us&as_sent"
 """For series whose tags OpenTSDB's rules do not allow: ``le="+Inf"`` of histograms."""
 
 
-def bodies_of(points: Any, times: Times) -> List[Tuple[str, bytes, int]]:
+def bodies_of(points: Iterable[Point], times: Times) -> List[Tuple[str, bytes, int]]:
     """The requests that carry ``points``: path, body, how many. To be called once for each point, in their order: it
     decides the times."""
-    if not isinstance(points, list):
-        # Of the compiled core, which has written most of it.
-        return [(PUT, points.body(times), len(points))]
     shown, lines = [], []
     for series, value, when in points:
         micros = times.of(series, when)

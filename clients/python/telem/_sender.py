@@ -1,6 +1,7 @@
 """The points on their way out: a bounded queue, and one thread that empties it.
 
-There is one sender per process and service, however many :class:`telem.Telemetry` there are. Logging only puts a
+There is one sender per process and service, however many :class:`telem.Telemetry` there are; where the compiled core
+reaches the service by itself, it is the one of _native.py. Logging only puts a
 point into the queue; the thread makes batches, sends them, and retries while the service is away. Sending a batch twice
 is harmless: a point that is written again with the same time is the same point. The queue, and everything else that is
 shared, can be used from signal handlers: nothing here waits for a lock that the interrupted code may hold.
@@ -24,7 +25,8 @@ import weakref
 from importlib import import_module
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar, cast
 
-from ._choice import Lane, Series
+from ._choice import IS_COMPILED, Series
+from ._lane import Lane
 from ._points import INFINITE, Moment, Number, Tag, Times, bodies_of, head_of, line_of, now_micros
 from ._service import Service
 
@@ -89,6 +91,10 @@ class Totals(Event):
         """What is true now, all of one moment."""
         raise NotImplementedError
 
+    def all_series(self) -> Sequence[Series]:
+        """Those that have it."""
+        raise NotImplementedError
+
 
 class Errand(Event):
     """A request that is no batch of points, such as a note."""
@@ -117,7 +123,7 @@ class Sender:
     def _start(self) -> None:
         """As new: in a new process, nothing of the old one is touched."""
         self.events: "queue.SimpleQueue[Event]" = queue.SimpleQueue()
-        self.lane = Lane(QUEUE_POINTS_MAX, self._points_wait)
+        self.lane: Any = self._new_lane()
         # Makes the thread stop waiting for more points, or for the service.
         self._hurry: "queue.SimpleQueue[None]" = queue.SimpleQueue()
         self._lock = threading.RLock()
@@ -142,6 +148,9 @@ class Sender:
         self._warned: Dict[str, Set[str]] = {}
         self._away_since: Optional[float] = None
         self._ended = False
+
+    def _new_lane(self) -> Any:
+        return Lane(QUEUE_POINTS_MAX, self._points_wait)
 
     # What callers do.
 
@@ -172,8 +181,12 @@ class Sender:
                 if len(self._series) >= SERIES_MAX:
                     self._series.clear()
                 is_plain = ("le", INFINITE) not in tags
-                found = self._series.setdefault(key, Series(head_of(metric, tags), "" if is_plain else line_of(metric, tags)))
+                made = self._named(Series(head_of(metric, tags), "" if is_plain else line_of(metric, tags)), metric, tags)
+                found = self._series.setdefault(key, made)
         return found
+
+    def _named(self, series: Series, metric: str, tags: Tuple[Tag, ...]) -> Series:
+        return series
 
     def describe(self, metric: str, kind: str, unit: str, help: str) -> None:
         """What a metric is: told with the next points, once. What was said first stays."""
@@ -189,6 +202,11 @@ class Sender:
             self.drop("after the end", 1)
         elif not self.lane.put(series, value, when):
             self.count_full(1)
+
+    def put_all(self, points: "List[Tuple[Series, Number]]", moment: Moment) -> None:
+        """The same for points of one moment."""
+        for series, value in points:
+            self.put(series, value, moment)
 
     def count_full(self, points: int) -> None:
         self.drop("queue full", points, f"more than {QUEUE_POINTS_MAX} points wait: they come faster than they can be sent")
@@ -274,13 +292,17 @@ class Sender:
         self.flush(timeout_s)
         self._ended = True
         self.lane.close()
-        left = len(self._in_hand) + self.lane.clear()
+        left = self._give_up()
         if left:
             self.drop("not sent before the end", left)
         dropped = self.dropped
         if dropped:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self._dropped.items()))
-            self.warn("summary", f"{dropped} of {self._sent + dropped} points were dropped: {kinds}")
+            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.stats()["dropped_by_reason"].items()))
+            self.warn("summary", f"{dropped} of {self.sent + dropped} points were dropped: {kinds}")
+
+    def _give_up(self) -> int:
+        """Forgets what waits; how many points that were."""
+        return len(self._in_hand) + int(self.lane.clear())
 
     def is_settled(self) -> bool:
         return self.events.empty() and len(self.lane) == 0 and len(self._in_hand) == 0
@@ -355,7 +377,6 @@ class Sender:
             self._wait(window_s)
         if isinstance(event, Totals):
             return self._guarded(lambda: self._send_totals(event, tries_max), 0)
-        self.lane.listen()
         settled = self._send_points(tries_max)
         if isinstance(event, Marker):
             event.reached.set()
@@ -371,6 +392,7 @@ class Sender:
 
     def _send_points(self, tries_max: Optional[int] = None) -> bool:
         """Sends what waits now, in batches; those that come meanwhile tell of themselves."""
+        self.lane.listen()
         waiting = len(self._in_hand) + len(self.lane)
         while waiting > 0:
             if len(self._in_hand) == 0:
@@ -524,12 +546,23 @@ _senders_lock = threading.RLock()
 _users: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-def sender_of(service: Service) -> Sender:
+def sender_of(service: Service, is_own: bool = False, is_as_sent: bool = False) -> Sender:
+    """``is_own``: the service is the one that the environment names. ``is_as_sent``: it must add no tag to points."""
+    key = (*service.key, "as sent") if is_as_sent else service.key
     with _senders_lock:
-        sender = _senders.get(service.key)
+        sender = _senders.get(key)
         if sender is None:
-            sender = _senders[service.key] = Sender(service)
+            sender = _senders[key] = _new_sender(service, is_own and not is_as_sent)
         return sender
+
+
+def _new_sender(service: Service, is_own: bool) -> Sender:
+    if IS_COMPILED and is_own and service.is_named:
+        from . import _native
+
+        if _native.reaches(service):
+            return _native.NativeSender(service)
+    return Sender(service)
 
 
 def tell_after_fork(user: Any) -> None:

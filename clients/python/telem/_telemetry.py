@@ -80,11 +80,13 @@ class Telemetry(Logger):
             "process_tag": process_tag,
             "level": level,
         }
-        self._sender = sender_of(_service.of_environment(address))
+        self._process_tag = _process.choice(process_tag, os.environ.get("TELEM_PROCESS_TAG"))
+        # On the socket a service adds the rank that a launcher set, unless a request says that it must not.
+        is_as_sent = self._process_tag == "none" and _process.rank(os.environ)[0] is not None
+        self._sender = sender_of(_service.of_environment(address), address is None, is_as_sent)
         self._level = _level_of(level, os.environ.get("TELEM_LEVEL")) if self._sender.service.is_named else 0
         # A job that was launched without telemetry is asked nothing; one that has finalized may still ask.
         self._is_off = self._level == 0
-        self._process_tag = _process.choice(process_tag, os.environ.get("TELEM_PROCESS_TAG"))
         self._forked = False
         self._metrics: "weakref.WeakSet[Metric]" = weakref.WeakSet()
         self._watches: "weakref.WeakSet[Watch]" = weakref.WeakSet()
@@ -199,9 +201,7 @@ class Telemetry(Logger):
                 good.append((series, number_of(value)))
             except Exception as error:  # noqa: BLE001: as in add_data; the other metrics are kept
                 self._refuse(name, error)
-        moment = Moment(micros, told, tuple({series: None for series, _ in good}))
-        for series, number in good:
-            self._sender.put(series, number, moment)
+        self._sender.put_all(good, Moment(micros, told, tuple({series: None for series, _ in good})))
 
     def _find(self, metric: str, tagk: Optional[str], tagv: Any, tags: Optional[Mapping[str, object]]) -> "Series":
         if tags is None and (tagk is None or tagv is None):
