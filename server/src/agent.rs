@@ -9,8 +9,8 @@ pub(crate) mod member;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use telem_engine::{Clock, Db, Durability, MetaChange, Options};
@@ -24,6 +24,7 @@ use crate::membership::link::{Identity, Link, LinkError};
 use crate::membership::{self, forward};
 use crate::net::listen::{ListenError, listen, listen_everywhere};
 use crate::protocols::dragon::node::DragonPort;
+use crate::protocols::proxy::keeping;
 use crate::saving::save::Saved;
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
 use crate::settings;
@@ -33,7 +34,10 @@ use crate::token::TokenError;
 pub(crate) const NAME_WAIT: Duration = Duration::from_secs(5);
 /// How long it may take to refuse a node that has one.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
-/// Longest time to stop everything after a signal, without the farewell.
+/// Longest that an agent which ends waits until its head, which looks every second, has what its clients counted last. They
+/// are hung up on before, which may take a second.
+const LAST_LOOK_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Longest time to stop everything after a signal, without that look and the farewell.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 /// The same at the end of a job, without hurry: the database is merged first.
 const END_TIMEOUT: Duration = Duration::from_secs(90);
@@ -200,6 +204,9 @@ async fn serve(
     let (stop_service, stopped) = oneshot::channel();
     let (tell_queries, queries) = oneshot::channel();
     let (tell_keeper, db_to_keep) = oneshot::channel::<Db>();
+    let opened = OnceLock::new();
+    let (proxy, head) = (&service.protocols.proxy, service.head_in_sight.clone());
+    let (looks, clients) = (Arc::clone(&proxy.looks), Arc::clone(&proxy.clients));
     let job = member.join.job.clone();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
@@ -208,6 +215,7 @@ async fn serve(
         let tallies = ready.writer.as_ref().map(|writer| Arc::clone(writer.tallies())).unwrap_or_default();
         let _ = tell_queries.send((ready.queries.clone(), tallies));
         let _ = tell_keeper.send(ready.db.clone());
+        opened.get_or_init(|| ready.db.clone());
     };
     let data = service.data.clone();
     let (join, source, node) = (member.join.clone(), member.source.clone(), member.identity.node.clone());
@@ -238,6 +246,23 @@ async fn serve(
     };
     let is_calm = matches!(next, AfterLife::End(AgentEnd::JobOver | AgentEnd::HeadGone(_) | AgentEnd::Orphaned));
     hurry.store(!is_calm, Ordering::Relaxed);
+    let has_head = head.is_some_and(|head| head.borrow().is_some());
+    if has_head && opened.get().is_some_and(keeping::is_used) {
+        // Else the sums of the job would lack what came since its last look, for good if this node does not return.
+        tokio::select! {
+            biased;
+            served = &mut served => {
+                staying.abort();
+                keeping.abort();
+                return served.map_err(AgentError::from).and(Err(AgentError::Ended));
+            }
+            () = async {
+                // What they count is final then.
+                clients.dismiss().await;
+                let _ = tokio::time::timeout(LAST_LOOK_TIMEOUT, looks.next()).await;
+            } => {}
+        }
+    }
     // The service listens to it as long as it runs.
     let _ = stop_service.send(());
     let begun = options.clock.monotonic();

@@ -18,7 +18,7 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
 pub use inventory::DeviceFacts;
-pub use job::{JobNodes, shown, with_nodes};
+pub use job::{JobNodes, jobs_of, shown};
 pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;

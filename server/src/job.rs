@@ -7,6 +7,7 @@ pub mod child;
 mod command;
 pub(crate) mod company;
 pub mod describe;
+pub(crate) mod exporters;
 mod link;
 pub mod member;
 pub mod mpi_profile;

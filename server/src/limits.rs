@@ -5,6 +5,7 @@
 
 pub mod jobs;
 pub mod protocols;
+mod proxy;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +48,8 @@ use crate::settings::{SETTING_BYTES_MAX, SETTING_NAME_BYTES_MAX, SETTINGS_BYTES_
 use crate::slots::{JOB_ID_BYTES_MAX, LINGER, RETURN_MAX, SLOTS_MAX};
 use crate::state::ServerLimits;
 use crate::walks::WalkLimits;
+
+pub use self::proxy::proxy;
 
 const BUSY: &str = "503, try again";
 const HUNG_UP_ON: &str = "hung up on";

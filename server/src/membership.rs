@@ -20,14 +20,16 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use telem_engine::Clock;
 use telem_query::cluster::{KnownDelta, Members};
+use tokio::sync::watch;
 use url::Url;
 
 use self::messages::{JoinRequest, Joined, Leave, Listed, NodeReport, Reported};
 use self::registry::{Moment, NodeRefusal, Registry};
 
+use crate::protocols::proxy::scrapes::node::{CountingNode, CountingNodes};
 use crate::token::TokenError;
 
-pub use self::doctor::watch;
+pub use self::doctor::watch as watch_over;
 
 /// 64 random bits in hexadecimal: one life of a process.
 ///
@@ -45,18 +47,26 @@ pub struct NodeRoster {
     registry: Arc<Mutex<Registry>>,
     /// The same nodes, as queries see them.
     members: Members,
+    /// Those that count something for clients of Metric Proxy.
+    counting: Arc<watch::Sender<CountingNodes>>,
     clock: Arc<dyn Clock>,
 }
 
 impl NodeRoster {
     pub fn new(registry: Registry, clock: Arc<dyn Clock>) -> Self {
         let members = Members::new(Arc::clone(&clock));
-        Self { registry: Arc::new(Mutex::new(registry)), members, clock }
+        let counting = Arc::new(watch::Sender::new(CountingNodes::new()));
+        Self { registry: Arc::new(Mutex::new(registry)), members, counting, clock }
     }
 
     /// Whom queries ask.
     pub fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// The nodes that count something for clients of Metric Proxy, as they become known.
+    pub fn counting(&self) -> watch::Receiver<CountingNodes> {
+        self.counting.subscribe()
     }
 
     /// # Errors
@@ -67,7 +77,14 @@ impl NodeRoster {
             Ok(joined) => {
                 tracing::info!(node = joined.node, url = %request.url, pid = request.pid, "a node joined");
                 if let Ok(url) = Url::parse(&request.url) {
-                    self.members.join(&joined.node, url);
+                    self.members.join(&joined.node, url.clone());
+                    self.counting.send_if_modified(|nodes| match nodes.get_mut(&*joined.node) {
+                        Some(node) => {
+                            *node = CountingNode { url, joins: node.joins + 1 };
+                            true
+                        }
+                        None => false,
+                    });
                 }
             }
             Err(refusal) => tracing::warn!(node = request.node, host = request.host, %refusal, "a node was refused"),
@@ -80,14 +97,28 @@ impl NodeRoster {
     /// # Errors
     /// Unknown, for a node that is to join first.
     pub fn report(&self, report: NodeReport) -> Result<Reported, NodeRefusal> {
-        let (node, known) = (report.node.clone(), report.known.clone());
+        let (node, known, has_counters) = (report.node.clone(), report.known.clone(), report.has_counters);
         let heard = self.registry().report(report, self.now())?;
+        if has_counters {
+            self.note_counters(&node);
+        }
         if heard.is_back {
             // Else a query that has lost the node knows better.
             self.members.mark_up(&node);
         }
         let known = known.and_then(|known| self.learn(&node, &known));
         Ok(Reported { known, ..heard.answer })
+    }
+
+    fn note_counters(&self, node: &str) {
+        let url = self.registry().url(node);
+        self.counting.send_if_modified(|nodes| match url {
+            Some(url) if !nodes.contains_key(node) => {
+                nodes.insert(node.into(), CountingNode { url, joins: 0 });
+                true
+            }
+            _ => false,
+        });
     }
 
     /// How many of the node's series are known then.
@@ -108,6 +139,7 @@ impl NodeRoster {
     pub fn leave(&self, leave: &Leave) -> Result<(), NodeRefusal> {
         self.registry().leave(leave, self.now())?;
         tracing::info!(node = leave.node, reason = leave.reason, "a node left");
+        self.counting.send_if_modified(|nodes| nodes.remove(&*leave.node).is_some());
         self.members.leave(&leave.node, &format!("left: {}", leave.reason));
         Ok(())
     }

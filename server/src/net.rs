@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{Extensions, HeaderValue, header};
+use axum::http::{Extensions, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
-use futures::future::select_all;
+use futures::future::{BoxFuture, select_all};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -49,7 +49,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use self::access::{Access, FirstLook, Rules};
+use self::access::{Access, FirstLook, PathShow, PathTokens, Rules, TOKEN_PATH_SHOWN, WireSecrecy};
 use self::guest::{ConnectionPlaces, Guest, GuestProcess, WrongTokens};
 use self::listen::BoundListener;
 use self::owner::OwnerLookup;
@@ -58,9 +58,12 @@ use self::sniff::{FirstByte, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
-use crate::http::asker::{Asker, Presence};
+use crate::http::asker::{Asker, Presence, ShownToken};
 use crate::page;
-use crate::protocol::{ByteStream, FrameClient, FrameRefusal, FrameService, LineClient, LineService, OwnListener};
+use crate::protocol::{
+    ByteStream, FrameClient, FrameRefusal, FrameService, LineClient, LineService, OwnListener, ValueClient,
+    ValueService,
+};
 use crate::slots::{self, JobCaller, JobId, JobSlots, JobTie, ProcessMark};
 use crate::state::ServerLimits;
 
@@ -108,13 +111,20 @@ pub struct Listeners {
 }
 
 /// The handlers of all input.
-#[derive(Clone, Debug)]
+#[derive(Default)]
 pub struct Services {
     pub http: Router,
     /// `None`: everything is taken for HTTP.
     pub lines: Option<Arc<dyn LineService>>,
     /// `None`: frames are taken for lines.
     pub frames: Option<Arc<dyn FrameService>>,
+    /// `None`: values are taken for lines.
+    pub values: Option<Arc<dyn ValueService>>,
+    /// What protocols do on their own.
+    pub work: Vec<BoxFuture<'static, ()>>,
+    /// What they do before the server stops, and after.
+    pub farewells: Vec<BoxFuture<'static, ()>>,
+    pub closings: Vec<BoxFuture<'static, ()>>,
     /// Ports of protocols' own, to be [bound](listen::bind).
     pub listeners: Vec<OwnListener>,
 }
@@ -126,6 +136,7 @@ struct Answers {
     http: Option<Router>,
     lines: Option<Arc<dyn LineService>>,
     frames: Option<Arc<dyn FrameService>>,
+    values: Option<Arc<dyn ValueService>>,
     /// The shell of the page is here, which everybody may see.
     has_page: bool,
     /// Every client needs the token: the process at the other end of the connection is not the one that asks.
@@ -134,7 +145,7 @@ struct Answers {
 
 enum IncomingStream {
     Tcp(TcpStream, FirstLook, Arc<Answers>),
-    Unix(UnixStream),
+    Unix(UnixStream, Arc<Answers>),
 }
 
 /// Serves `services` until `stop` comes; then finishes the requests that run, within the limit for that.
@@ -149,13 +160,15 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     let tls = listeners.tls.clone().map(TlsAcceptor::from);
     let owners = listeners.tcp.local_addr().map_or_else(|_| OwnerLookup::of_tables(), OwnerLookup::new);
-    let (node, slots, socket) = (Arc::clone(&listeners.node), listeners.slots, listeners.socket);
+    let (node, slots) = (Arc::clone(&listeners.node), listeners.slots);
     let wrong = WrongTokens::default();
-    let Services { http, lines, frames, listeners: _ } = services;
-    let answers = Arc::new(Answers { http: Some(http), lines, frames, has_page: true, is_tunnel: false });
+    let Services { http, lines, frames, values, .. } = services;
+    let answers = Answers { http: Some(http), lines, frames, values, has_page: true, is_tunnel: false };
+    let answers = Arc::new(answers);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut ports = vec![(listeners.tcp, Arc::clone(&answers))];
+    let mut sockets: Vec<_> = listeners.socket.into_iter().map(|socket| (socket, Arc::clone(&answers))).collect();
     for own in listeners.own {
         match own {
             BoundListener::Http(tcp, router) => {
@@ -169,6 +182,9 @@ pub async fn serve(
                 let answers = Answers { http, has_page: true, is_tunnel: true, ..Answers::default() };
                 ports.push((tcp, Arc::new(answers)));
             }
+            BoundListener::Values(socket, values) => {
+                sockets.push((socket, Arc::new(Answers { values: Some(values), ..Answers::default() })));
+            }
             BoundListener::Datagrams(udp, service) => {
                 let admission = datagrams::Admission::new(rules.clone());
                 let (receiving, watcher) =
@@ -181,7 +197,7 @@ pub async fn serve(
             }
         }
     }
-    let door = Door { answers, rules, limits: limits.clone(), places, owners, tls, node, slots, stopped, wrong };
+    let door = Door { rules, limits: limits.clone(), places, owners, tls, node, slots, stopped, wrong };
     let door = Arc::new(door);
     let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
     tokio::pin!(stop);
@@ -199,7 +215,9 @@ pub async fn serve(
                 });
                 (seen, unknown)
             }
-            accepted = accept_unix(socket.as_ref()) => (accepted.map(IncomingStream::Unix), None),
+            accepted = accept_unix(&sockets) => {
+                (accepted.map(|(stream, answers)| IncomingStream::Unix(stream, answers)), None)
+            }
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
@@ -213,7 +231,7 @@ pub async fn serve(
             }
         }
     }
-    drop((ports, socket));
+    drop((ports, sockets));
     stopping.send_replace(true);
     if tokio::time::timeout(limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
         tracing::warn!(waited = ?limits.shutdown_timeout, "requests that still ran were cut off");
@@ -234,17 +252,18 @@ async fn accept_tcp(
     (select_all(accepting).await.0, unknown)
 }
 
-async fn accept_unix(socket: Option<&Socket>) -> io::Result<UnixStream> {
-    match socket {
-        Some(socket) => Ok(socket.listener().accept().await?.0),
-        None => std::future::pending().await,
+async fn accept_unix(sockets: &[(Socket, Arc<Answers>)]) -> io::Result<(UnixStream, Arc<Answers>)> {
+    if sockets.is_empty() {
+        return std::future::pending().await;
     }
+    let accepting = sockets.iter().map(|(socket, answers)| {
+        Box::pin(async move { socket.listener().accept().await.map(|(stream, _)| (stream, Arc::clone(answers))) })
+    });
+    select_all(accepting).await.0
 }
 
 /// What every connection needs.
 struct Door {
-    /// At the common port.
-    answers: Arc<Answers>,
     rules: Rules,
     limits: ServerLimits,
     places: ConnectionPlaces,
@@ -262,12 +281,17 @@ struct Visit {
     guest: Arc<Guest>,
     answers: Arc<Answers>,
     watcher: Watcher,
+    wire: WireSecrecy,
 }
 
 impl Visit {
     /// The protocol of a client whose first byte this is.
     fn speech(&self, first: u8) -> FirstByte {
-        if self.answers.http.is_some() { sniff::first_byte(first) } else { FirstByte::Lines }
+        match (&self.answers.http, &self.answers.values) {
+            (Some(_), _) => sniff::first_byte(first),
+            (None, Some(_)) => FirstByte::Values,
+            (None, None) => FirstByte::Lines,
+        }
     }
 }
 
@@ -289,16 +313,24 @@ impl Door {
                 let (peer, stream) = (stream.peer_addr().ok(), SharedStream::new(stream));
                 let guest = self.seat(access, peer, stream.presence(), GuestProcess::default());
                 let Some(guest) = guest else { return turn_away(stream).await };
-                self.open(stream, Visit { guest, answers, watcher }).await;
+                let wire = match guest.is_here() {
+                    true => WireSecrecy::Secret,
+                    false => WireSecrecy::Plain,
+                };
+                self.open(stream, Visit { guest, answers, watcher, wire }).await;
             }
-            IncomingStream::Unix(stream) => {
+            IncomingStream::Unix(stream, answers) => {
                 let access = self.rules.of_unix(&stream);
                 let process = self.process(self.rules.own_process(&stream)).await;
                 let stream = SharedStream::new(stream);
                 let guest = self.seat(access, None, stream.presence(), process);
-                let answers = Arc::clone(&self.answers);
                 let Some(guest) = guest else { return turn_away_unix(stream, &answers).await };
-                self.converse(stream, BytesMut::new(), Visit { guest, answers, watcher }).await;
+                let visit = Visit { guest, answers, watcher, wire: WireSecrecy::Secret };
+                match visit.answers.values.clone().filter(|_| visit.answers.http.is_none()) {
+                    // They may be silent for as long as they like.
+                    Some(values) => self.take_values(Box::new(stream), values, visit).await,
+                    None => self.converse(stream, BytesMut::new(), visit).await,
+                }
             }
         }
     }
@@ -368,17 +400,23 @@ impl Door {
     }
 
     /// TLS comes before everything else.
-    async fn open(self: Arc<Self>, mut stream: SharedStream<TcpStream>, visit: Visit) {
+    async fn open(self: Arc<Self>, mut stream: SharedStream<TcpStream>, mut visit: Visit) {
         let Some(tls) = &self.tls else { return self.converse(stream, BytesMut::new(), visit).await };
         let Some(first) = self.first_bytes(&mut stream).await else { return };
         if first.first().is_some_and(|byte| sniff::is_tls(*byte)) {
             let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(Whole::new(first, stream))).await;
             match accepted {
-                Ok(Ok(stream)) => Arc::clone(&self).converse(stream, BytesMut::new(), visit).await,
+                Ok(Ok(stream)) => {
+                    visit.wire = WireSecrecy::Secret;
+                    Arc::clone(&self).converse(stream, BytesMut::new(), visit).await;
+                }
                 Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                 Err(_) => tracing::debug!("a TLS handshake took too long"),
             }
         } else if visit.guest.is_here() || visit.answers.is_tunnel {
+            self.converse(stream, first, visit).await;
+        } else if self.rules.path_tokens() == PathTokens::Plain {
+            visit.wire = WireSecrecy::PlainBesideTls;
             self.converse(stream, first, visit).await;
         } else {
             say(stream, TLS_NEEDED).await;
@@ -409,6 +447,11 @@ impl Door {
             let stream = Box::new(StallGuard::new(Whole::new(first, stream), self.limits.write_idle_timeout));
             return Box::pin(self.speak_frames(stream, frames, visit)).await;
         }
+        if let (FirstByte::Values, Some(values), None) =
+            (visit.speech(byte), visit.answers.values.clone(), visit.guest.peer)
+        {
+            return Box::pin(self.take_values(Box::new(Whole::new(first, stream)), values, visit)).await;
+        }
         match (visit.speech(byte), &visit.answers.lines, &visit.guest.access) {
             (FirstByte::Http, ..) | (_, None, _) => {
                 let preface = sniff::is_http2(&mut stream, &mut first);
@@ -420,14 +463,14 @@ impl Door {
                     Ok(Err(_)) | Err(_) => {}
                 }
             }
-            (FirstByte::Lines | FirstByte::Frames, Some(lines), Access::Socket | Access::Loopback { .. }) => {
+            (_, Some(lines), Access::Socket | Access::Loopback { .. }) => {
                 let stream = Box::new(StallGuard::new(stream, self.limits.write_idle_timeout));
                 let (tags, stopping) = (self.tags_of_lines(&visit.guest).await, self.stopped.clone());
                 lines.converse(LineClient { stream, first, tags, stopping }).await;
                 // Only now: a shutdown waits for the input of this client.
                 drop(visit);
             }
-            (FirstByte::Lines | FirstByte::Frames, Some(lines), Access::Stranger { reason, .. }) => {
+            (_, Some(lines), Access::Stranger { reason, .. }) => {
                 let what = format!(
                     "a token is needed because {reason}, and telnet cannot carry one; send to /api/put over HTTP with \
                      'Authorization: Bearer TOKEN' and the token of the connection file"
@@ -452,14 +495,26 @@ impl Door {
         }
     }
 
+    /// Of strangers nothing is taken, and they could not be told.
+    async fn take_values(self: Arc<Self>, stream: Box<dyn ByteStream>, values: Arc<dyn ValueService>, visit: Visit) {
+        if let Access::Stranger { reason, .. } = &visit.guest.access {
+            tracing::debug!(reason, "values of a stranger were not taken");
+            return;
+        }
+        visit.guest.leave_place();
+        values.converse(ValueClient { stream, stopping: self.stopped.clone() }).await;
+        // Only now: a shutdown waits for the input of this client.
+        drop(visit);
+    }
+
     async fn speak_http1<S>(self: Arc<Self>, stream: S, visit: Visit)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let Visit { guest, answers, watcher } = visit;
+        let Visit { guest, answers, watcher, wire } = visit;
         let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| {
             let (door, guest, answers) = (&self, &guest, &answers);
-            async move { Ok::<Response, Infallible>(door.answer(request.map(Body::new), guest, answers).await) }
+            async move { Ok::<Response, Infallible>(door.answer(request.map(Body::new), guest, answers, wire).await) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -474,14 +529,14 @@ impl Door {
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let Visit { guest, answers, watcher } = visit;
+        let Visit { guest, answers, watcher, wire } = visit;
         let stalls = Arc::new(StallWatch::new(self.limits.write_idle_timeout));
         let (door, asked, watched) = (Arc::clone(&self), Arc::clone(&guest), Arc::clone(&stalls));
         let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let (door, guest, watched) = (Arc::clone(&door), Arc::clone(&asked), Arc::clone(&watched));
             let answers = Arc::clone(&answers);
             async move {
-                let response = door.answer(request.map(Body::new), &guest, &answers).await;
+                let response = door.answer(request.map(Body::new), &guest, &answers, wire).await;
                 // One request that is not taken must not hold up the others: it is watched by itself.
                 Ok::<_, Infallible>(response.map(|body| watched.around(body)))
             }
@@ -504,18 +559,43 @@ impl Door {
         }
     }
 
-    async fn answer(&self, request: axum::extract::Request, guest: &Guest, answers: &Answers) -> Response {
+    async fn answer(
+        &self,
+        request: axum::extract::Request,
+        guest: &Guest,
+        answers: &Answers,
+        wire: WireSecrecy,
+    ) -> Response {
         let is_admitted = self.rules.admits_page(request.headers());
-        let mut response = self.judge(request, guest, answers).await;
+        let mut response = self.judge(request, guest, answers, wire).await;
         page::guard(response.headers_mut(), is_admitted);
         response
     }
 
-    async fn judge(&self, mut request: axum::extract::Request, guest: &Guest, answers: &Answers) -> Response {
+    async fn judge(
+        &self,
+        mut request: axum::extract::Request,
+        guest: &Guest,
+        answers: &Answers,
+        wire: WireSecrecy,
+    ) -> Response {
         name_host(&mut request);
+        let in_path = self.rules.take_path_token(&mut request);
+        if let Err(refusal) = may_be_said(in_path, wire, self.rules.path_tokens()) {
+            return refusal.into_response();
+        }
+        if in_path == PathShow::Wrong && matches!(guest.access, Access::Stranger { .. }) {
+            self.wrong.tell(guest, TOKEN_PATH_SHOWN);
+            let what = "the token in the path is wrong; it is that of the connection file";
+            return ApiError::new(StatusCode::UNAUTHORIZED, what).into_response();
+        }
+        if in_path == PathShow::Right || self.rules.is_shown(request.headers()) {
+            request.extensions_mut().insert(ShownToken);
+        }
         let (method, headers) = (request.method(), request.headers());
         match self.rules.admit(headers, &guest.access) {
             Ok(()) => guest.admit(),
+            Err(_) if in_path == PathShow::Right => guest.admit(),
             Err(_) if self.rules.is_preflight(method, headers) => {}
             Err(_) if answers.has_page && page::is_for_the_shell(method, request.uri().path()) => {}
             Err(refusal) => {
@@ -539,6 +619,23 @@ impl Door {
         match http.oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
+        }
+    }
+}
+
+/// Whether a request may be answered on a connection that others can read.
+fn may_be_said(in_path: PathShow, wire: WireSecrecy, tokens: PathTokens) -> Result<(), ApiError> {
+    match (wire, in_path) {
+        (WireSecrecy::Secret, _) | (WireSecrecy::Plain, PathShow::Nothing) => Ok(()),
+        (WireSecrecy::Plain, _) if tokens != PathTokens::Plain => {
+            let what = "a token in a path can be read by whoever is between both ends of a plain connection: ask over \
+                        TLS, or start the server with --proxy-plain";
+            Err(ApiError::new(StatusCode::FORBIDDEN, what))
+        }
+        (WireSecrecy::Plain, _) | (WireSecrecy::PlainBesideTls, PathShow::Right | PathShow::Wrong) => Ok(()),
+        (WireSecrecy::PlainBesideTls, PathShow::Nothing) => {
+            let what = "this server speaks TLS beyond its own machine; ask for https://";
+            Err(ApiError::new(StatusCode::BAD_REQUEST, what))
         }
     }
 }

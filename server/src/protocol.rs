@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -34,6 +35,27 @@ pub trait Protocol: Debug + Send + Sync {
         None
     }
 
+    /// Who talks to clients of the Unix socket that send JSON values and expect no answers. There is one such protocol at
+    /// most: the brace that every value begins with names it.
+    fn values(self: Arc<Self>) -> Option<Arc<dyn ValueService>> {
+        None
+    }
+
+    /// What it does on its own, until the server stops and drops it.
+    fn work(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+
+    /// What it does when the server is to stop and serves still. That waits for it, so it has a deadline of its own.
+    fn farewell(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+
+    /// What it does once nobody is served any more, while the database is open still. It has a deadline of its own, too.
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+
     /// Ports of its own, where it needs any.
     fn listeners(self: Arc<Self>) -> Vec<OwnListener> {
         Vec::new()
@@ -54,6 +76,8 @@ pub enum ListenerPlace {
     Address(SocketAddr),
     /// It listens already; clients that came early wait. It must not block.
     Bound(Arc<TcpListener>),
+    /// A Unix socket, which may be in a directory that others use, too.
+    Path(PathBuf),
 }
 
 /// What is spoken at a port.
@@ -65,6 +89,8 @@ pub enum Language {
     Lines(Arc<dyn LineService>),
     /// Over UDP.
     Datagrams(Arc<dyn DatagramService>),
+    /// Over a Unix socket.
+    Values(Arc<dyn ValueService>),
 }
 
 /// Both directions of a connection.
@@ -122,6 +148,20 @@ pub trait FrameService: Debug + Send + Sync {
 
     /// Says why a client is not served, and hangs up.
     fn refuse<'a>(&'a self, stream: Box<dyn ByteStream>, why: FrameRefusal<'a>) -> BoxFuture<'a, ()>;
+}
+
+/// A client that sends JSON values.
+pub struct ValueClient {
+    /// Nothing is written to it. Its first byte was only looked at.
+    pub stream: Box<dyn ByteStream>,
+    /// Turns true once the server stops: what is on its way is still stored then.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// Takes JSON values from clients, a connection each. How many, it limits itself.
+pub trait ValueService: Debug + Send + Sync {
+    /// Reads what a client sends, which may send, until it hangs up.
+    fn converse(&self, client: ValueClient) -> BoxFuture<'_, ()>;
 }
 
 /// Takes datagrams, which nobody is answered.

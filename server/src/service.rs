@@ -34,6 +34,7 @@ use crate::net;
 use crate::net::listen::{ListenError, listen_from};
 use crate::net::socket::{SocketError, SocketPlace};
 use crate::protocols::dragon::node::DragonPlace;
+use crate::protocols::proxy::ProxyPlace;
 use crate::saving::upload::Uploads;
 use crate::slots;
 use crate::state::ServerLimits;
@@ -187,6 +188,8 @@ pub struct Ready {
     pub uploads: Option<Uploads>,
     /// Where Dragon's programs find their port, where there is one.
     pub dragon: Option<DragonPlace>,
+    /// Where Metric Proxy's clients find a place of their own, where there is one.
+    pub proxy: Option<ProxyPlace>,
     /// The port for clients that come through a tunnel, where there is one.
     pub tunnel: Option<u16>,
 }
@@ -200,6 +203,9 @@ impl fmt::Display for Ready {
         writeln!(f, "connection file {}", self.connection_file.display())?;
         if let Some(dragon) = &self.dragon {
             writeln!(f, "{}", dragon.sentence())?;
+        }
+        if let Some(proxy) = &self.proxy {
+            writeln!(f, "{proxy}")?;
         }
         writeln!(f, "page {}/", self.url)?;
         // Last, so that who waits for this line finds everything in place.
@@ -291,10 +297,22 @@ fn allow_open_files(files: usize) {
 /// Serves until `stop`, and puts away what others find the service by.
 async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl Future<Output = ()>) {
     ready(&parts.ready);
-    let serving = net::serve(parts.listeners, parts.services, parts.rules, &parts.limits, stop);
+    let mut services = parts.services;
+    let work = futures::future::join_all(std::mem::take(&mut services.work));
+    let working = async {
+        work.await;
+        std::future::pending().await
+    };
+    let farewells = futures::future::join_all(std::mem::take(&mut services.farewells));
+    let closings = futures::future::join_all(std::mem::take(&mut services.closings));
+    let stop = async {
+        stop.await;
+        farewells.await;
+    };
+    let serving = net::serve(parts.listeners, services, parts.rules, &parts.limits, stop);
     let watching = async {
         match parts.ready.nodes {
-            Some(nodes) => membership::watch(nodes, parts.ready.queries).await,
+            Some(nodes) => membership::watch_over(nodes, parts.ready.queries).await,
             None => std::future::pending().await,
         }
     };
@@ -308,7 +326,9 @@ async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl F
         () = serving => {}
         () = watching => {}
         () = sweeping => {}
+        () = working => {}
     }
+    closings.await;
     if let Some(slots) = parts.slots {
         slots.close();
     }

@@ -51,9 +51,14 @@ impl Served {
 
     /// An empty database, served by a state with a `change`.
     pub fn with(change: impl FnOnce(&mut State)) -> Self {
+        Self::over(Options::default(), change)
+    }
+
+    /// The same, of a database with other options.
+    pub fn over(options: Options, change: impl FnOnce(&mut State)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let options = Options { node: "n1".to_owned(), ..Options::default() };
+        let options = Options { node: "n1".to_owned(), ..options };
         let db = Db::open(&dir.path().join("db"), options).unwrap();
         let mut state = State {
             node: "n1".into(),

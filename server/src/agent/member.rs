@@ -64,6 +64,8 @@ pub struct AgentMember {
 pub struct Past {
     /// The last that were read.
     figures: Figures,
+    /// The node counts something for clients of Metric Proxy.
+    has_counters: bool,
     /// What the head refused us with, which is logged once.
     refusal: Option<String>,
 }
@@ -198,14 +200,15 @@ impl AgentMember {
         if !queries.db().is_closed() {
             let (of, clock) = (queries.clone(), Arc::clone(&self.clock));
             // Waits for a lock that the writer holds while it appends.
-            let figures = tokio::task::spawn_blocking(move || own::figures(&of, &*clock)).await;
-            self.past.figures = figures.unwrap_or(self.past.figures);
+            let told = tokio::task::spawn_blocking(move || (own::figures(&of, &*clock), own::has_counters(&of)));
+            (self.past.figures, self.past.has_counters) =
+                told.await.unwrap_or((self.past.figures, self.past.has_counters));
         }
         self.past.figures.clients_dropped = tallies.sum().dropped();
-        let figures = self.past.figures;
+        let (figures, has_counters) = (self.past.figures, self.past.has_counters);
         let known = knowing.has_news().then(|| serde_json::value::to_raw_value(&knowing.delta()).ok()).flatten();
         let reported = link.report(|report| {
-            report.figures = figures;
+            (report.figures, report.has_counters) = (figures, has_counters);
             report.known = known;
             report.last_error = last_error::last();
         });

@@ -11,6 +11,7 @@ mod input;
 mod json;
 mod leveldb;
 mod names;
+mod profile;
 mod report;
 mod steps;
 mod store;
@@ -43,12 +44,12 @@ use table::TableRules;
 use tensorboard::EventRuns;
 use times::ImportTimeUnit;
 
-/// Make a saved run of CSV, Parquet, TensorBoard, wandb or Dragon files
+/// Make a saved run of files of other programs
 ///
 /// Every other column with numbers becomes a metric and every text a tag, unless one column has names of metrics and
 /// another their values (--metric, --value). What `telem export` wrote comes back sample for sample. Of TensorBoard's logs
 /// come the scalars with their steps, of an offline run of wandb its history, figures and settings, of Dragon's databases
-/// every point of every node. DIR appears when it is complete: an import that fails leaves nothing behind. Rows that
+/// every point of every node, of Metric Proxy's profiles the last values, for `telem proxy` to list. DIR appears when it is complete: an import that fails leaves nothing behind. Rows that
 /// cannot be taken are named with their reason.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
@@ -180,6 +181,7 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
             ImportFormat::Jsonl => json::read(&mut importing, file)?,
             ImportFormat::Tensorboard => events.read(&mut importing, file)?,
             ImportFormat::Wandb => wandb::read(&mut importing, file)?,
+            ImportFormat::Proxy => profile::read(&mut importing, file)?,
             ImportFormat::Dragon => {}
         }
         importing.report.done(file.bytes);

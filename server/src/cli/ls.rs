@@ -28,7 +28,7 @@ use super::table::{Counted, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;
 use crate::info::{human, shown};
 
-/// List saved runs: what they are called, when they ran, how they ended
+/// List saved runs: what they are called, and how they ended
 ///
 /// Runs are looked for below each DIR, newest first. A run is what `telem run` saves: a directory with a database for
 /// each node. One whose end is not recorded is `running` while samples come, and else `unfinished`: it was killed.

@@ -29,6 +29,8 @@ mod page;
 mod pending;
 mod progress;
 mod protobuf;
+pub(crate) mod proxy;
+mod proxy_run;
 mod put;
 mod recover;
 mod replay;
@@ -52,7 +54,7 @@ mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -136,6 +138,8 @@ enum Command {
     Export(export::ExportArgs),
     Import(import::ImportArgs),
     Put(put::PutArgs),
+    Proxy(Box<proxy::ProxyCommandArgs>),
+    ProxyRun(proxy_run::ProxyRunArgs),
     Node(Box<node::NodeArgs>),
     Nodes(nodes::NodesArgs),
     Open(open::OpenArgs),
@@ -207,9 +211,14 @@ impl From<io::Error> for CliFailure {
     }
 }
 
-/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is not an option.
+/// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is not an option. What
+/// a link to telem is called may be a command: `proxy_run`.
 fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = args.collect();
+    if words.first().and_then(|own| Path::new(own).file_name()).is_some_and(|own| own == "proxy_run") {
+        words.insert(1, "proxy-run".into());
+        return words;
+    }
     let command = words.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));
     if command.is_some_and(|command| command == "sql") {
         for word in &mut words {
@@ -231,14 +240,14 @@ pub fn main() -> ExitCode {
         telem_ingest::collect::read_gpus_for_parent();
         return ExitCode::SUCCESS;
     }
-    let style = if matches!(cli.command, Command::Run(_) | Command::Record(_)) {
+    let style = if matches!(cli.command, Command::Run(_) | Command::Record(_) | Command::ProxyRun(_)) {
         log::Style::Named
     } else {
         log::Style::Stamped
     };
     log::start(cli.verbosity, style);
     // A run has its own way with signals, all of which concern its command.
-    if !matches!(cli.command, Command::Run(_) | Command::Record(_)) {
+    if !matches!(cli.command, Command::Run(_) | Command::Record(_) | Command::ProxyRun(_)) {
         crate::job::signals::outlive_file_limit();
     }
     if let Some(file) = cli.tls_ca {
@@ -266,6 +275,8 @@ pub fn main() -> ExitCode {
         Command::Export(args) => export::run(&args, cli.verbosity),
         Command::Import(args) => import::run(&args, cli.verbosity),
         Command::Put(args) => put::run(args),
+        Command::Proxy(args) => proxy::run(*args),
+        Command::ProxyRun(args) => return proxy_run::run(args, cli.verbosity),
         Command::Node(args) => node::run(*args),
         Command::Nodes(args) => nodes::run(&args),
         Command::Open(args) => open::run(&args),

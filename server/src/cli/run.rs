@@ -17,7 +17,7 @@ use self::nodes::RunNodesArgs;
 use self::prepare::{RunOptions, SaveTimes};
 use super::dragon::{self, DragonHost, TunnelEnd};
 use super::service::{self, Purpose, ServiceArgs, level};
-use super::{CliFailure, Verbosity, units};
+use super::{CliFailure, Verbosity, proxy_run, units};
 use crate::config;
 use crate::footprint;
 use crate::job::Preparation;
@@ -27,6 +27,7 @@ use crate::job::recorder::{self, RecordOptions};
 use crate::job::supervisor::{self, JobOptions};
 use crate::launch::plan::JobName;
 use crate::protocols::dragon::node::environment_without_a_port;
+use crate::protocols::proxy::own;
 use crate::saving::save::{Destination, INTERVAL_MAX, Naming};
 use crate::settings::{self, RunLabels};
 
@@ -90,6 +91,12 @@ pub struct RunArgs {
     /// mpi_bytes_total and mpi_seconds_total, by function and rank.
     #[arg(long, hide_short_help = true, value_name = "MPICC", num_args = 0..=1, require_equals = true, default_missing_value = COMPILER)]
     mpi_profile: Option<OsString>,
+    /// Exporters of Metric Proxy for the command: mpi, strace, finstrument; with commas
+    ///
+    /// mpi=FILE names the compiler wrapper of another MPI than that of mpicc. `telem proxy-run --help` says more. What
+    /// they count is of this job.
+    #[arg(short, long = "exporter", hide_short_help = true, value_delimiter = ',', value_name = "NAME")]
+    exporters: Vec<String>,
     /// Let clients on that host ask here, through ssh
     ///
     /// Keeps `ssh -NR localhost:PORT:...` to NODE alive while the job runs. Who asks there needs the token of the
@@ -129,6 +136,7 @@ Environment of the command:
   TELEM_LEVEL        the level
   TELEM_JOB          the job
   TELEM_SAVED        the directory where the job is saved; empty if it is not
+  PROXY_PATH, PROXY_PERIOD, PROXY_JOB_ID   for programs with Metric Proxy's library
 With --dragon also DRAGON_TELEMETRY_LEVEL, DRAGON_TELEMETRY_CONFIG where a port is
 not the usual one, NO_PROXY, and PYTHONPATH with telem's classes first.
 With --mpi-profile also LD_PRELOAD, with a library of telem last.
@@ -144,7 +152,7 @@ pub fn run(mut args: RunArgs, verbosity: Verbosity) -> ExitCode {
         return failure.report();
     }
     let options = JobOptions {
-        command: args.command,
+        command: proxy_run::attaching(&args.exporters, args.command),
         recorder: recorder_arguments(std::env::args_os().skip(1)),
         strict: args.strict,
         unrecorded: if args.service.reach.dragon.is_wanted() { environment_without_a_port() } else { Vec::new() },
@@ -243,6 +251,8 @@ fn record_options(mut args: RunArgs, verbosity: Verbosity) -> Result<RecordOptio
     let destination = (!no_save).then(|| Destination::new(save, naming, &node));
     let hurry = Arc::default();
     let purpose = Purpose { job: id.clone(), level };
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let own_job = own::describe(&id, &words.join(" "), &node, config::environment);
     let is_tunnelled = tunnel.is_some();
     let supervisor = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     let target =
@@ -275,6 +285,7 @@ fn record_options(mut args: RunArgs, verbosity: Verbosity) -> Result<RecordOptio
                 let mut prepared = wanted.run(patience)?;
                 if let Preparation::Serve(prepared) = &mut prepared {
                     prepared.options.hurry = hurry;
+                    prepared.options.protocols.proxy.own_job = Some(own_job);
                     prepared.options.collect.follow(target);
                 }
                 Ok(prepared)

@@ -14,7 +14,7 @@ use super::{CliFailure, units};
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
 use crate::saving::upload::Sharing;
-use crate::service::{self, HeadOptions, JobSharing, Ready};
+use crate::service::{self, HeadOptions, JobSharing, Ready, ServiceOptions};
 
 /// Store samples and answer queries until stopped
 ///
@@ -108,10 +108,8 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     for note in wanted.settle(DragonHost::Serve)? {
         writeln!(io::stderr(), "{note}").unwrap_or_default();
     }
-    let (interval, base) = (wanted.interval(), wanted.data_base());
-    let standing = |job: &str, node: &str| args::standing_data(job, node, base.as_deref());
-    let mut options = wanted.options(Purpose { job, level }, standing)?;
-    options.job_sharing = JobSharing::Several;
+    let interval = wanted.interval();
+    let mut options = shared_options(wanted, level, job)?;
     if let (Some(dragon), Some(_)) = (&mut options.protocols.dragon, &join_file) {
         dragon.is_of_many = true;
     }
@@ -125,6 +123,26 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
         sharing: if save_through_head { Sharing::ThroughHead } else { Sharing::Found },
         ..HeadOptions::default()
     });
+    serve(options)
+}
+
+/// The options of a service that jobs share.
+///
+/// # Errors
+/// Usage for invalid names; Failed for everything else.
+pub(super) fn shared_options(wanted: ServiceArgs, level: u8, job: String) -> Result<ServiceOptions, CliFailure> {
+    let base = wanted.data_base();
+    let standing = |job: &str, node: &str| args::standing_data(job, node, base.as_deref());
+    let mut options = wanted.options(Purpose { job, level }, standing)?;
+    options.job_sharing = JobSharing::Several;
+    Ok(options)
+}
+
+/// Serves until it is told to stop.
+///
+/// # Errors
+/// Failed.
+pub(super) fn serve(options: ServiceOptions) -> Result<(), CliFailure> {
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
         let stop = stop_signals().map_err(CliFailure::failed)?;

@@ -20,6 +20,7 @@ use telem_query::tsq::Fidelity;
 
 use super::collect::CollectArgs;
 use super::dragon::{self, DragonArgs, DragonHost};
+use super::proxy::ProxyArgs;
 use super::{CliFailure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
@@ -118,6 +119,8 @@ pub struct ReachArgs {
     pub tls: TlsArgs,
     #[command(flatten)]
     pub dragon: DragonArgs,
+    #[command(flatten)]
+    pub proxy: ProxyArgs,
 }
 
 impl ReachArgs {
@@ -360,6 +363,7 @@ impl NodeServiceArgs {
             connection_file: self.reach.connection_file.clone(),
             tls: self.reach.tls.clone(),
             dragon: DragonArgs::default(),
+            proxy: ProxyArgs::default(),
         };
         let shown = ServiceSummary { data: data.to_path_buf(), job: join.job.clone(), node: node.to_owned() };
         let options = options(reach, &self.limits, shown, Arc::clone(&clock))?;
@@ -460,6 +464,7 @@ fn options(
     let uid = rustix::process::getuid().as_raw();
     let ServiceSummary { data, job, node } = shown;
     let dragon = reach.dragon.options()?;
+    let proxy = reach.proxy.options()?;
     Ok(ServiceOptions {
         source: ServiceSource::Live,
         data,
@@ -480,7 +485,7 @@ fn options(
         fidelity: if reach.opentsdb_exact { Fidelity::OpenTsdb } else { Fidelity::Sensible },
         cors: reach.cors_domains.unwrap_or_default(),
         limits: server_limits(limits),
-        protocols: ProtocolOptions { dragon, ..ProtocolOptions::default() },
+        protocols: ProtocolOptions { dragon, proxy, ..ProtocolOptions::default() },
         engine: Options { clock: Arc::clone(&clock), ..Options::default() },
         writer: WriterOptions { clock: Arc::clone(&clock), ..WriterOptions::default() },
         queries: query_options(limits, &clock),

@@ -26,7 +26,7 @@ fn short_help_fits_a_screen_and_long_help_has_everything() {
     for sub in subcommands.chain([&command]) {
         let (name, short) = (sub.get_name(), sub.clone().term_width(COLUMNS).render_help().to_string());
         let lines_max = match name {
-            "telem" => 37,
+            "telem" => 39,
             "run" => 30,
             _ => 28,
         };

@@ -9,6 +9,25 @@ use std::sync::Arc;
 use axum::extract::Request;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
+/// Requests carry it whose client showed the token.
+#[derive(Clone, Copy, Debug)]
+pub struct ShownToken;
+
+/// A node sends it to its head with the request of a client that showed no token: the token is the node's then.
+pub const NO_TOKEN: &str = "x-telem-no-token";
+/// A node sends it to its head: where its client asked it, and what stood before the path.
+pub const ASKED_AT: &str = "x-telem-asked-at";
+
+/// What stood before the path of a request whose path begins with the token. Never printed by `{:?}`.
+#[derive(Clone)]
+pub struct PathPrefix(pub std::sync::Arc<str>);
+
+impl Debug for PathPrefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PathPrefix(...)")
+    }
+}
+
 /// Whether the client is still at the other end of a connection.
 pub trait Presence: Debug + Send + Sync {
     /// When the client is gone, or has said that it sends nothing more: to a server of HTTP that is the same.

@@ -1,6 +1,7 @@
 //! The description of a job for people: what ran, when, and how it ended. The writer of the description chooses its
 //! fields. The fields of `telem run` are known here; a field that is missing or of another type is left out.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use chrono::{DateTime, Utc};
@@ -18,17 +19,21 @@ pub fn jobs(info: &Info) -> Vec<String> {
         .databases
         .iter()
         .flat_map(|database| database.job.iter().chain(database.shared_jobs.iter().map(|job| &**job)));
-    let mut lines: Vec<String> = Vec::new();
-    let described: Vec<&Json> =
-        of_databases.chain(&info.job).chain(info.shared_jobs.iter().map(|job| &**job)).collect();
-    let is_part =
-        |job: &Json| is_id_alone(job) && described.iter().any(|other| !is_id_alone(other) && is_same(job, other));
-    for line in described.iter().filter(|job| !is_part(job)).map(|job| line(job)) {
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines
+    let described: Vec<(&Json, String)> = of_databases
+        .chain(&info.job)
+        .chain(info.shared_jobs.iter().map(|job| &**job))
+        .map(|job| (job, line(job)))
+        .collect();
+    let whole = || described.iter().filter(|(job, _)| !is_id_alone(job));
+    let ids: HashSet<&str> = whole().filter_map(|(job, _)| job["id"].as_str()).collect();
+    let whole: HashSet<&str> = whole().map(|(_, line)| &**line).collect();
+    let is_part = |job: &Json, line: &str| {
+        let is_of_whole = || is_mere_id(job) && job["id"].as_str().is_some_and(|id| ids.contains(id));
+        is_id_alone(job) && (whole.contains(line) || is_of_whole())
+    };
+    let mut told = HashSet::new();
+    let lines = described.iter().filter(|(job, line)| !is_part(job, line)).map(|(_, line)| line);
+    lines.filter(|line| told.insert(&***line)).cloned().collect()
 }
 
 /// A job, and the nodes whose databases say that they are its own.
@@ -40,34 +45,68 @@ pub struct JobNodes<'a> {
 
 /// Every job whose databases these are, each once.
 pub fn with_nodes(info: &Info) -> Vec<JobNodes<'_>> {
-    let mut jobs: Vec<JobNodes<'_>> = Vec::new();
-    let mut add = |job, node: &str| {
-        let known = jobs.iter_mut().find(|known| is_same(known.job, job));
-        match known {
-            Some(known) if known.nodes.iter().any(|known| known == node) => {}
-            Some(known) => {
-                known.nodes.push(node.to_owned());
-                known.job = fuller(known.job, job);
-            }
-            None => jobs.push(JobNodes { job, nodes: vec![node.to_owned()] }),
+    let alone = std::slice::from_ref(info);
+    let databases = if info.databases.is_empty() { alone } else { &info.databases };
+    jobs_of(databases.iter().flat_map(|database| {
+        let described = database.job.iter().chain(database.shared_jobs.iter().map(|job| &**job));
+        described.map(|job| (&*database.node, job))
+    }))
+}
+
+/// Every job that is described, each once. `described` is what the databases of nodes say.
+pub fn jobs_of<'a>(described: impl IntoIterator<Item = (&'a str, &'a Json)>) -> Vec<JobNodes<'a>> {
+    let mut jobs: Vec<JobNodes<'a>> = Vec::new();
+    let mut places = JobPlaces::default();
+    let mut seen: HashSet<(usize, &str)> = HashSet::new();
+    for (node, job) in described {
+        let line = line(job);
+        let place = places.find(job, &line).unwrap_or(jobs.len());
+        match jobs.get_mut(place) {
+            Some(known) => known.job = fuller(known.job, job),
+            None => jobs.push(JobNodes { job, nodes: Vec::new() }),
         }
-    };
-    let alone = [info];
-    let databases: Vec<&Info> =
-        if info.databases.is_empty() { alone.to_vec() } else { info.databases.iter().collect() };
-    for database in databases {
-        for job in database.job.iter().chain(database.shared_jobs.iter().map(|job| &**job)) {
-            add(job, &database.node);
+        if seen.insert((place, node)) {
+            jobs[place].nodes.push(node.to_owned());
         }
+        places.note(place, job, line);
     }
     jobs
 }
 
-/// Whether two databases are of one job. Other nodes than the head know its id alone.
-fn is_same(one: &Json, other: &Json) -> bool {
-    let has_start = |job: &Json| job["start"].is_string();
-    line(one) == line(other)
-        || one["id"] == other["id"] && (is_id_alone(one) && !has_start(one) || is_id_alone(other) && !has_start(other))
+/// Where jobs are that were described before, so that of a thousand databases none is compared with all others. Two say
+/// the same job whose lines are equal; other nodes than the head know its id alone.
+#[derive(Default)]
+struct JobPlaces<'a> {
+    by_line: HashMap<String, usize>,
+    /// The first of an id.
+    by_id: HashMap<&'a str, usize>,
+    /// The job of which nothing but its id is known so far: of an id there is one at most, since whoever says no more
+    /// means the first.
+    mere: HashMap<&'a str, usize>,
+}
+
+impl<'a> JobPlaces<'a> {
+    fn find(&self, job: &'a Json, line: &str) -> Option<usize> {
+        let of_id = if is_mere_id(job) { &self.by_id } else { &self.mere };
+        let by_id = job["id"].as_str().and_then(|id| of_id.get(id));
+        self.by_line.get(line).into_iter().chain(by_id).min().copied()
+    }
+
+    fn note(&mut self, place: usize, job: &'a Json, line: String) {
+        self.by_line.entry(line).or_insert(place);
+        let Some(id) = job["id"].as_str() else { return };
+        if !is_mere_id(job) {
+            self.mere.remove(id);
+        } else if !self.by_id.contains_key(id) {
+            self.mere.insert(id, place);
+        }
+        self.by_id.entry(id).or_insert(place);
+    }
+}
+
+/// An id without a start, so that nothing tells it from other runs of that id.
+fn is_mere_id(job: &Json) -> bool {
+    is_id_alone(job) && !job["start"].is_string()
 }
 
 fn is_id_alone(job: &Json) -> bool {

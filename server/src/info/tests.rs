@@ -315,6 +315,38 @@ fn several_databases_are_summed_up_and_each_is_a_line() {
 }
 
 #[test]
+fn a_job_of_many_databases_is_one_and_runs_with_its_id_are_others() {
+    let mere = |id: &str| serde_json::json!({"id": id});
+    let run = |id: &str, start: &str| serde_json::json!({"id": id, "command": ["a.out"], "start": start});
+    let [early, late] = ["2026-01-05T10:00:00Z", "2026-01-05T11:00:00Z"];
+    let nodes = |described: &[(&str, Json)]| {
+        let jobs = job::jobs_of(described.iter().map(|(node, job)| (*node, job)));
+        jobs.iter().map(|job| (job.job()["start"].clone(), job.nodes().join(","))).collect::<Vec<_>>()
+    };
+    let check = |described: &[(&str, Json)], expected: &[(Json, &str)]| {
+        let expected: Vec<_> = expected.iter().map(|(start, nodes)| (start.clone(), (*nodes).to_owned())).collect();
+        assert_eq!(nodes(described), expected, "{described:?}");
+    };
+    // Agents know the id alone, whether the head's database comes before theirs or after.
+    check(&[("n1", mere("7")), ("n0", run("7", early)), ("n2", mere("7"))], &[(early.into(), "n1,n0,n2")]);
+    // The second run of an allocation is one of its own, and whoever knows the id alone means the first.
+    check(
+        &[
+            ("n1", mere("7")),
+            ("n0", run("7", early)),
+            ("n0", run("7", late)),
+            ("n1", mere("7")),
+            ("n3", run("7", late)),
+        ],
+        &[(early.into(), "n1,n0"), (late.into(), "n0,n3")],
+    );
+    check(
+        &[("n1", mere("7")), ("n1", mere("8")), ("n1", Json::Null)],
+        &std::array::from_fn::<_, 3, _>(|_| (Json::Null, "n1")),
+    );
+}
+
+#[test]
 fn a_job_is_shown_as_far_as_it_is_described() {
     for (job, expected) in [
         (json!({}), "(without an id)"),

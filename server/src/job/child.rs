@@ -82,11 +82,12 @@ impl Ending {
     }
 }
 
-/// Becomes the command. Returns, with what kept it from that, only when it cannot be run.
-pub fn replace_this_process(command: &[OsString]) -> StartError {
+/// Becomes the command, with `environment` added to telem's own. Returns, with what kept it from that, only when it
+/// cannot be run.
+pub fn replace_this_process(command: &[OsString], environment: &[(String, OsString)]) -> StartError {
     let (program, _) = split(command);
     let source = match ChildPlan::of(command) {
-        Ok(plan) => plan.command().exec(),
+        Ok(plan) => plan.command().envs(environment.iter().map(|(name, value)| (name, value))).exec(),
         Err(error) => error,
     };
     StartError { command: program.to_owned(), source }

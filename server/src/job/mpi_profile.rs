@@ -23,7 +23,6 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, geteuid, kill_process_group};
 use telem_engine::Clock;
 
-use self::sources::SOURCES;
 use crate::launch::Patience;
 use crate::private_dir::{self, Privacy, PrivateDirError};
 
@@ -37,26 +36,46 @@ const LAST_WORDS_BYTES: u64 = 600;
 const PLACES_MAX: u32 = 100;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-const LIBRARY: &str = "libtelem-mpi.so";
+/// What is built, of what and how.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    /// What the file is called.
+    pub file: &'static str,
+    /// Paths and texts.
+    pub sources: &'static [(&'static str, &'static str)],
+    /// How they are compiled and linked.
+    pub flags: &'static [&'static str],
+    /// A text whose preprocessed form tells apart what must not be mixed.
+    pub probe: &'static str,
+    /// A flag for a second attempt, where the first fails.
+    pub fallback: Option<&'static str>,
+    /// What to do where there is no compiler.
+    pub advice: &'static str,
+}
+
+/// The library of `--mpi-profile`.
+pub(crate) const COUNTS_FOR_TELEM: Recipe = Recipe {
+    file: "libtelem-mpi.so",
+    sources: sources::SOURCES,
+    flags: sources::FLAGS,
+    probe: MPI_PROBE,
+    fallback: Some(OLDEST_VERSION),
+    advice: "load the module of your MPI, or name its compiler wrapper with --mpi-profile=FILE",
+};
+
 /// A header may promise functions of a version of MPI that it declares otherwise; this is what every one has.
-const OLDEST_VERSION: &str = "-DTELEM_MPI_VERSION=30";
+pub(crate) const OLDEST_VERSION: &str = "-DTELEM_MPI_VERSION=30";
 /// What makes one MPI differ from another for the library.
-const PROBE: (&str, &str) = (
-    "probe.c",
-    "#include <mpi.h>\n#ifdef OPEN_MPI\nopen_mpi\n#endif\nMPI_VERSION MPI_SUBVERSION MPI_COMM_WORLD MPI_IN_PLACE \
-     MPI_STATUS_IGNORE MPI_PROC_NULL MPI_ROOT MPI_BYTE MPI_DATATYPE_NULL\n",
-);
+pub(crate) const MPI_PROBE: &str = "#include <mpi.h>\n#ifdef OPEN_MPI\nopen_mpi\n#endif\nMPI_VERSION MPI_SUBVERSION \
+    MPI_COMM_WORLD MPI_IN_PLACE MPI_STATUS_IGNORE MPI_PROC_NULL MPI_ROOT MPI_BYTE MPI_DATATYPE_NULL\n";
+const PROBE_FILE: &str = "probe.c";
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// Why calls are not counted.
 #[derive(Debug, thiserror::Error)]
 pub enum MpiProfileError {
-    #[error(
-        "'{}' cannot be run: {source}; load the module of your MPI, or name its compiler wrapper with \
-         --mpi-profile=FILE",
-        compiler.display()
-    )]
-    Compiler { compiler: OsString, source: io::Error },
+    #[error("'{}' cannot be run: {source}; {advice}", compiler.display())]
+    Compiler { compiler: OsString, source: io::Error, advice: &'static str },
     #[error("'{}' does not build the library for that: {words}", compiler.display())]
     Build { compiler: OsString, words: String },
     #[error("'{}' was not done within {} s", compiler.display(), BUILD_TIMEOUT.as_secs())]
@@ -78,7 +97,8 @@ pub enum MpiProfileError {
 
 /// Builds the library, or finds it.
 #[derive(Debug)]
-pub struct MpiLibraryBuilder<'a> {
+pub(crate) struct MpiLibraryBuilder<'a> {
+    pub recipe: &'static Recipe,
     /// The compiler wrapper of the MPI.
     pub compiler: OsString,
     /// Below it libraries are kept.
@@ -86,11 +106,11 @@ pub struct MpiLibraryBuilder<'a> {
     pub clock: &'a dyn Clock,
 }
 
-/// The user's cache: `telem/mpi` below `$XDG_CACHE_HOME` or `~/.cache`.
-pub fn cache() -> Option<PathBuf> {
+/// The user's cache: `telem/mpi`, or another such directory, below `$XDG_CACHE_HOME` or `~/.cache`.
+pub(crate) fn cache(of: &str) -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(base.join("telem").join("mpi"))
+    Some(base.join("telem").join(of))
 }
 
 /// What leads the processes of a command to `library`, behind what they were to preload anyway.
@@ -160,14 +180,14 @@ impl MpiLibraryBuilder<'_> {
         private_dir::own(cache, uid, Privacy::Unwritten)?;
         let workshop = Workshop::open(cache)?;
         let shelf = cache.join(self.key(&workshop, until, patience)?);
-        let kept = shelf.join(LIBRARY);
+        let kept = shelf.join(self.recipe.file);
         if private_dir::check(&shelf, uid, Privacy::Unwritten).is_ok() && kept.is_file() {
             return Ok(kept);
         }
         private_dir::own(&shelf, uid, Privacy::Unwritten)?;
         self.build(&workshop, until, patience)?;
         // Whoever was faster built the same.
-        fs::rename(workshop.0.join(LIBRARY), &kept)
+        fs::rename(workshop.0.join(self.recipe.file), &kept)
             .map_err(|source| MpiProfileError::Write { path: kept.clone(), source })?;
         Ok(kept)
     }
@@ -175,29 +195,29 @@ impl MpiLibraryBuilder<'_> {
     /// What this library is called among those for other MPIs.
     fn key(&self, workshop: &Workshop, until: Duration, patience: &dyn Patience) -> Result<String, MpiProfileError> {
         const SEEN: &str = "probe.i";
-        workshop.put(PROBE.0, PROBE.1)?;
-        self.call(workshop, &["-E", "-o", SEEN, PROBE.0].map(OsStr::new), until, patience)?;
+        workshop.put(PROBE_FILE, self.recipe.probe)?;
+        self.call(workshop, &["-E", "-o", SEEN, PROBE_FILE].map(OsStr::new), until, patience)?;
         let path = workshop.0.join(SEEN);
         let seen = fs::read(&path).map_err(|source| MpiProfileError::Write { path, source })?;
         let mut hasher = DefaultHasher::new();
-        (SOURCES, sources::FLAGS, std::env::consts::ARCH, seen).hash(&mut hasher);
+        (self.recipe.sources, self.recipe.flags, std::env::consts::ARCH, seen).hash(&mut hasher);
         Ok(format!("{:016x}", hasher.finish()))
     }
 
     fn build(&self, workshop: &Workshop, until: Duration, patience: &dyn Patience) -> Result<(), MpiProfileError> {
-        for (name, text) in SOURCES {
+        for (name, text) in self.recipe.sources {
             workshop.put(name, text)?;
         }
-        let units = SOURCES.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));
-        let arguments = ["-o", LIBRARY].into_iter().chain(units).chain(sources::FLAGS.iter().copied());
+        let units = self.recipe.sources.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".c"));
+        let arguments = ["-o", self.recipe.file].into_iter().chain(units).chain(self.recipe.flags.iter().copied());
         let mut arguments: Vec<&OsStr> = arguments.map(OsStr::new).collect();
-        match self.call(workshop, &arguments, until, patience) {
-            Err(first @ MpiProfileError::Build { .. }) => {
-                arguments.push(OsStr::new(OLDEST_VERSION));
+        match (self.call(workshop, &arguments, until, patience), self.recipe.fallback) {
+            (Err(first @ MpiProfileError::Build { .. }), Some(fallback)) => {
+                arguments.push(OsStr::new(fallback));
                 // What it said of the newest is of more use.
                 self.call(workshop, &arguments, until, patience).map_err(|_| first)
             }
-            done => done,
+            (done, _) => done,
         }
     }
 
@@ -210,7 +230,8 @@ impl MpiLibraryBuilder<'_> {
         patience: &dyn Patience,
     ) -> Result<(), MpiProfileError> {
         let compiler = self.compiler.clone();
-        let started = |source| MpiProfileError::Compiler { compiler: compiler.clone(), source };
+        let started =
+            |source| MpiProfileError::Compiler { compiler: compiler.clone(), source, advice: self.recipe.advice };
         // A path is the user's, from where telem was started.
         let is_path = compiler.as_encoded_bytes().contains(&b'/');
         let program = if is_path { std::path::absolute(&compiler).map_err(started)? } else { PathBuf::from(&compiler) };

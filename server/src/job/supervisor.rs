@@ -144,7 +144,7 @@ pub fn run(options: JobOptions) -> u8 {
 
 /// Returns, with the code to exit with, only when the command cannot be run.
 fn become_the_command(command: &[OsString], notes: Notes) -> u8 {
-    let error = child::replace_this_process(command);
+    let error = child::replace_this_process(command, &[]);
     notes.error(&error);
     error.exit_code()
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -20,8 +21,13 @@ use tokio::sync::watch;
 
 use crate::client::{self, Client, ClientError};
 use crate::http::ApiError;
+use crate::http::asker::{ASKED_AT, NO_TOKEN, PathPrefix, ShownToken};
 use crate::http::body::{self, BodyLimits};
 use crate::missing;
+use crate::protocols::proxy::calls::ProxyCall;
+use crate::protocols::proxy::reply;
+use crate::protocols::proxy::scrapes::LINEAGE;
+use crate::protocols::proxy::scrapes::node::OWN_NODE;
 use crate::slots;
 
 /// How to reach the head, while there is one.
@@ -30,15 +36,16 @@ pub type InSight = watch::Receiver<Option<Client>>;
 /// How much longer than a query may take a head may be silent.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// The parts of a client's request for the process that answers.
-const PASSED_ON: [header::HeaderName; 5] = [
+const PASSED_ON: [HeaderName; 6] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::CONTENT_TYPE,
     header::USER_AGENT,
-    header::HeaderName::from_static(slots::HEADER),
+    HeaderName::from_static(slots::HEADER),
+    HeaderName::from_static(LINEAGE),
 ];
 /// What holds for one connection only.
-const OF_CONNECTION: [header::HeaderName; 4] =
+const OF_CONNECTION: [HeaderName; 4] =
     [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, header::TRAILER];
 
 #[derive(Debug)]
@@ -52,6 +59,30 @@ struct Forward {
 pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Router {
     let forward = Arc::new(Forward { head, node: node.to_owned(), limits });
     router.layer(middleware::from_fn_with_state(forward, forwarded))
+}
+
+/// Who answers a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answerer {
+    /// This node: it is about what it has, or tells it something.
+    Node,
+    /// The head; while there is none, this node for what it knows.
+    HeadFirst,
+    /// The head alone.
+    Head,
+}
+
+impl Answerer {
+    fn of(request: &Request) -> Self {
+        let path = request.uri().path();
+        match ProxyCall::of(path) {
+            Some(_) if request.headers().contains_key(OWN_NODE) => Self::Node,
+            Some(ProxyCall::Asks) => Self::HeadFirst,
+            Some(ProxyCall::Changes) => Self::Head,
+            None if is_question(request.method(), path) => Self::HeadFirst,
+            None => Self::Node,
+        }
+    }
 }
 
 /// Whether it queries samples or nodes of the job, or is about the job itself. Samples that are sent do not count: a node stores its own.
@@ -74,11 +105,15 @@ fn is_question(method: &Method, path: &str) -> bool {
 }
 
 async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: Next) -> Response {
-    if !is_question(request.method(), request.uri().path()) {
+    let answerer = Answerer::of(&request);
+    if answerer == Answerer::Node {
         return next.run(request).await;
     }
     let Some(head) = forward.head.borrow().clone() else {
-        return forward.alone("there is no head", request, next).await;
+        return match answerer {
+            Answerer::Head => unheard("there is no head that could do that now; try again later"),
+            Answerer::HeadFirst | Answerer::Node => forward.alone("there is no head", request, next).await,
+        };
     };
     let (mut parts, given) = request.into_parts();
     let whole = body::read(Request::from_parts(parts.clone(), given), &forward.limits).await;
@@ -91,7 +126,8 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
         parts.headers.remove(name);
     }
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let sent = head.pass(parts.method.clone(), path, passed_on(&parts.headers), asked.clone());
+    let headers = passed_on(&parts.headers).chain(asked_at(&parts)).chain(asker(&parts.extensions));
+    let sent = head.pass(parts.method.clone(), path, headers.collect::<Vec<_>>(), asked.clone());
     let mut sight = forward.head.clone();
     let answer = tokio::select! {
         answer = sent => Some(answer),
@@ -103,7 +139,11 @@ async fn forwarded(State(forward): State<Arc<Forward>>, request: Request, next: 
         Some(Err(error @ ClientError::Silent { .. })) => {
             return ApiError::of_kind(ErrorKind::Unavailable, error.to_string()).into_response();
         }
+        Some(Err(error)) if answerer == Answerer::Head => return unheard(&format!("{error}; ask whether it was done")),
         Some(Err(error)) => tracing::debug!(%error, "a query is not forwarded"),
+        None if answerer == Answerer::Head => {
+            return unheard("the head does not answer any more; ask whether it was done");
+        }
         None => {}
     }
     forward.alone("the head does not answer", Request::from_parts(parts, Body::from(asked)), next).await
@@ -127,7 +167,27 @@ impl Forward {
     }
 }
 
-fn passed_on(headers: &HeaderMap) -> impl Iterator<Item = (header::HeaderName, HeaderValue)> {
+/// A call of Metric Proxy's API that nobody heard, or perhaps nobody did.
+fn unheard(why: &str) -> Response {
+    reply::failed(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
+/// Where the client asked, for answers that lead it back.
+fn asked_at(parts: &Parts) -> Option<(HeaderName, HeaderValue)> {
+    let host = parts.headers.get(header::HOST)?.to_str().ok().filter(|host| host.contains(':'))?;
+    let prefix = parts.extensions.get::<PathPrefix>().map_or("", |prefix| &prefix.0);
+    let mut place = HeaderValue::from_str(&format!("{host}{prefix}")).ok()?;
+    place.set_sensitive(true);
+    Some((HeaderName::from_static(ASKED_AT), place))
+}
+
+/// The token that the head is shown is ours.
+fn asker(extensions: &Extensions) -> Option<(HeaderName, HeaderValue)> {
+    let has_token = extensions.get::<ShownToken>().is_some();
+    (!has_token).then(|| (HeaderName::from_static(NO_TOKEN), HeaderValue::from_static("true")))
+}
+
+fn passed_on(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     PASSED_ON.into_iter().filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)))
 }
 

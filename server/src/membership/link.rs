@@ -142,6 +142,7 @@ impl Link {
             seq: self.seq,
             known: None,
             figures: messages::Figures::default(),
+            has_counters: false,
             now_us: 0,
             round_trip_us: self.round_trip.and_then(|took| u64::try_from(took.as_micros()).ok()),
             last_error: None,

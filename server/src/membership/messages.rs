@@ -59,6 +59,9 @@ pub struct NodeReport {
     pub known: Option<Box<RawValue>>,
     #[serde(flatten)]
     pub figures: Figures,
+    /// It has counters and gauges of clients of Metric Proxy.
+    #[serde(default)]
+    pub has_counters: bool,
     pub now_us: i64,
     /// How long the exchange before this one took.
     #[serde(default)]

@@ -9,6 +9,7 @@ use super::last_error;
 use super::messages::{Figures, Listed, Liveness};
 use crate::config;
 use crate::footprint::Footprint;
+use crate::protocols::proxy::keeping;
 use crate::state::VERSION;
 
 /// This process, in the list of nodes.
@@ -42,6 +43,11 @@ impl OwnNode {
             last_error: last_error::last(),
         }
     }
+}
+
+/// Whether it counts something for clients of Metric Proxy.
+pub fn has_counters(queries: &Queries) -> bool {
+    keeping::is_used(queries.db())
 }
 
 /// Of the database, of its queries and of this process. Waits for a lock that the writer holds while it appends.

@@ -226,6 +226,11 @@ impl Registry {
         Ok(())
     }
 
+    /// Where a node listens.
+    pub fn url(&self, node: &str) -> Option<Url> {
+        self.nodes.get(node).map(|entry| entry.url.clone())
+    }
+
     /// Nodes that have just been silent for too long, and for how long.
     pub fn overdue(&mut self, now: Moment) -> Vec<(String, Duration)> {
         let mut overdue = Vec::new();

@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::guest::{PlaceFor, StrangerSource};
 use super::owner::{OwnerLookup, SocketHold, SocketOwner};
 use crate::cors::Cors;
 use crate::http::ApiError;
+use crate::http::asker::PathPrefix;
 use crate::token::Token;
 
 const ROOT: u32 = 0;
@@ -61,13 +63,85 @@ pub struct Rules {
     pages: Cors,
     /// Over TCP everybody needs the token.
     is_token_required: bool,
+    path_tokens: PathTokens,
+}
+
+/// Whether a path may begin with the token, for clients that cannot send a header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathTokens {
+    Off,
+    /// Where nobody else can read it: on this machine and over TLS.
+    #[default]
+    Secret,
+    /// Over plain connections, too.
+    Plain,
+}
+
+/// What the path of a request says of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathShow {
+    Nothing,
+    Right,
+    Wrong,
+}
+
+/// What paths begin with in which the token comes next.
+const TOKEN_PATH: &str = "/t/";
+/// The same as it is told.
+pub const TOKEN_PATH_SHOWN: &str = "/t/...";
+
+/// Who can read what is said on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireSecrecy {
+    /// Its two ends only.
+    Secret,
+    /// Who is between them.
+    Plain,
+    /// The same, where TLS is spoken and this client does not.
+    PlainBesideTls,
 }
 
 impl Rules {
     /// Admits `own_uid`, root and `allowed`; others by `token`.
     pub fn new(token: Token, own_uid: u32, allowed: impl IntoIterator<Item = u32>) -> Self {
         let uids = allowed.into_iter().chain([own_uid, ROOT]).collect();
-        Self { token, uids, own_uid, pages: Cors::default(), is_token_required: false }
+        Self { token, uids, own_uid, pages: Cors::default(), is_token_required: false, path_tokens: PathTokens::Off }
+    }
+
+    /// Whether paths may begin with the token.
+    pub fn with_path_tokens(self, path_tokens: PathTokens) -> Self {
+        Self { path_tokens, ..self }
+    }
+
+    pub fn path_tokens(&self) -> PathTokens {
+        self.path_tokens
+    }
+
+    /// Takes the token from the path of a request, which is the one that is meant then.
+    pub fn take_path_token(&self, request: &mut Request) -> PathShow {
+        let Some(behind) = request.uri().path().strip_prefix(TOKEN_PATH) else { return PathShow::Nothing };
+        if self.path_tokens == PathTokens::Off {
+            return PathShow::Nothing;
+        }
+        let (guess, path) = behind.split_at(behind.find('/').unwrap_or(behind.len()));
+        if !self.token.is(guess.as_bytes()) {
+            return PathShow::Wrong;
+        }
+        let path = if path.is_empty() { "/" } else { path };
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        let prefix = PathPrefix(format!("{TOKEN_PATH}{guess}").into());
+        let mut parts = request.uri().clone().into_parts();
+        parts.path_and_query = format!("{path}{query}").parse().ok();
+        // It was part of a path already.
+        let Ok(meant) = Uri::from_parts(parts) else { return PathShow::Wrong };
+        *request.uri_mut() = meant;
+        request.extensions_mut().insert(prefix);
+        PathShow::Right
+    }
+
+    /// Whether a request with these headers shows the token.
+    pub fn is_shown(&self, headers: &HeaderMap) -> bool {
+        shows(headers, &self.token)
     }
 
     /// Also admits pages of other origins, where a browser of an admitted user shows them.

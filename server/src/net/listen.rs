@@ -7,7 +7,8 @@ use std::sync::Arc;
 use axum::Router;
 use tokio::net::{TcpListener, UdpSocket};
 
-use crate::protocol::{DatagramService, Language, LineService, ListenerPlace, OwnListener};
+use super::socket::{Socket, SocketError};
+use crate::protocol::{DatagramService, Language, LineService, ListenerPlace, OwnListener, ValueService};
 
 /// The port of OpenTSDB, which Grafana suggests.
 pub const DEFAULT_PORT: u16 = 4242;
@@ -28,6 +29,10 @@ pub enum ListenError {
     Bound(#[source] io::Error),
     #[error("a port that is taken already has no datagrams: name an address")]
     NoDatagrams,
+    #[error("JSON values are taken at a Unix socket, and HTTP, lines and datagrams at ports")]
+    OtherPlace,
+    #[error(transparent)]
+    Socket(#[from] SocketError),
 }
 
 /// A port of a protocol's own, bound.
@@ -38,18 +43,25 @@ pub enum BoundListener {
     Datagrams(UdpSocket, Arc<dyn DatagramService>),
     /// What the common port speaks, to clients that all need the token: who they are is not known here.
     Tunnel(TcpListener),
+    Values(Socket, Arc<dyn ValueService>),
 }
 
-/// Binds all of them.
+/// Binds all of them for the user `uid`.
 ///
 /// # Errors
 /// When a port is not available; when datagrams are to come from other machines, because their owner is unknown.
-pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, ListenError> {
+pub async fn bind(listeners: Vec<OwnListener>, uid: u32) -> Result<Vec<BoundListener>, ListenError> {
     let mut bound = Vec::with_capacity(listeners.len());
     for OwnListener { place, language } in listeners {
         bound.push(match (language, place) {
             (Language::Http(router), place) => BoundListener::Http(at(place).await?, router),
             (Language::Lines(lines), place) => BoundListener::Lines(at(place).await?, lines),
+            (Language::Values(values), ListenerPlace::Path(path)) => {
+                BoundListener::Values(Socket::bind_among_others(&path, uid)?, values)
+            }
+            (Language::Values(_), _) | (Language::Datagrams(_), ListenerPlace::Path(_)) => {
+                return Err(ListenError::OtherPlace);
+            }
             (Language::Datagrams(_), ListenerPlace::Bound(_)) => return Err(ListenError::NoDatagrams),
             (Language::Datagrams(_), ListenerPlace::Address(address)) if !address.ip().is_loopback() => {
                 return Err(ListenError::Open { address });
@@ -67,6 +79,7 @@ pub async fn bind(listeners: Vec<OwnListener>) -> Result<Vec<BoundListener>, Lis
 async fn at(place: ListenerPlace) -> Result<TcpListener, ListenError> {
     match place {
         ListenerPlace::Address(address) => listen(Some(address)).await,
+        ListenerPlace::Path(_) => Err(ListenError::OtherPlace),
         ListenerPlace::Bound(socket) => socket.try_clone().and_then(TcpListener::from_std).map_err(ListenError::Bound),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! HTTP requests begin with the name of a method, in capitals; commands of OpenTSDB's telnet do not. That one byte
 //! decides, as in OpenTSDB, so a request that arrives byte by byte is recognised as well. The client protocol begins with
-//! a byte that no text has. Other input that does not begin as text is refused by HTTP at once; otherwise a client that tries TLS where there is none would wait for ever for an
+//! a byte that no text has, and Metric Proxy's clients send JSON values, which begin with a brace. Other input that does not begin as text is refused by HTTP at once; otherwise a client that tries TLS where there is none would wait for ever for an
 //! answer to a line without end. HTTP/2 is distinguished from HTTP/1 by its preface.
 
 use std::io;
@@ -30,6 +30,8 @@ pub enum FirstByte {
     Lines,
     /// Frames of the client protocol.
     Frames,
+    /// JSON values.
+    Values,
 }
 
 /// What a client speaks whose first byte is `first`.
@@ -38,6 +40,7 @@ pub fn first_byte(first: u8) -> FirstByte {
         b'\r' | b'\n' => FirstByte::Lines,
         b'A'..=b'Z' | 0..=0x1F => FirstByte::Http,
         FRAMES => FirstByte::Frames,
+        b'{' => FirstByte::Values,
         _ => FirstByte::Lines,
     }
 }

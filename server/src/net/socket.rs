@@ -28,6 +28,8 @@ pub enum SocketError {
     Alive { path: PathBuf },
     #[error("{} is in the way of the socket and is not a socket; remove it", path.display())]
     InTheWay { path: PathBuf },
+    #[error("{} belongs to user {uid}; take another place with -u PATH", path.display())]
+    Foreign { path: PathBuf, uid: u32 },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -119,7 +121,24 @@ impl Socket {
     /// Alive when a process listens there; see [`SocketError`].
     pub fn bind(dir: &Path, name: &str, uid: u32) -> Result<Socket, SocketError> {
         private_dir::own(dir, uid, Privacy::Closed)?;
-        let path = dir.join(name);
+        Self::bind_at(dir.join(name))
+    }
+
+    /// Listens at a path that may be in a directory of others, such as `/tmp`: a dead socket of ours is replaced, anything
+    /// of another user is an error. Nobody else may connect.
+    ///
+    /// # Errors
+    /// Alive when a process listens there; Foreign when it is of another user; see [`SocketError`].
+    pub fn bind_among_others(path: &Path, uid: u32) -> Result<Socket, SocketError> {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.uid() != uid => Err(SocketError::Foreign { path: path.to_path_buf(), uid: found.uid() }),
+            Ok(_) => Self::bind_at(path.to_path_buf()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::bind_at(path.to_path_buf()),
+            Err(error) => Err(io_error("look at", path)(error)),
+        }
+    }
+
+    fn bind_at(path: PathBuf) -> Result<Socket, SocketError> {
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
             return Err(SocketError::LongPath { path, found: bytes });

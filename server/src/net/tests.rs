@@ -3,6 +3,7 @@
 mod http2;
 mod own_ports;
 mod owners;
+mod path_token;
 mod places;
 mod presence;
 
@@ -364,7 +365,7 @@ struct Running {
 }
 
 async fn start(http: Router, rules: Rules, limits: ServerLimits) -> Running {
-    start_with(Services { http, lines: None, frames: None, listeners: Vec::new() }, rules, limits).await
+    start_with(Services { http, ..Services::default() }, rules, limits).await
 }
 
 async fn start_with(protocols: Services, rules: Rules, limits: ServerLimits) -> Running {
@@ -476,8 +477,7 @@ async fn start_both(rules: Rules) -> (Served, Running) {
     let served = Served::new();
     let lines = Arc::new(OpenTsdb::new(Arc::clone(&served.state), TelnetLimits::default())).lines();
     let http = Router::new().route("/x", get(|| async { "hello" }).post(|body: String| async { body }));
-    let running =
-        start_with(Services { http, lines, frames: None, listeners: Vec::new() }, rules, ServerLimits::default()).await;
+    let running = start_with(Services { http, lines, ..Services::default() }, rules, ServerLimits::default()).await;
     (served, running)
 }
 
@@ -487,9 +487,10 @@ fn the_first_byte_says_what_a_client_speaks() {
         assert_eq!(first_byte(first.as_bytes()[0]), FirstByte::Http, "{first}");
         assert_eq!(sniff::is_tls(first.as_bytes()[0]), first.starts_with('\x16'), "{first}");
     }
-    for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "{", "@", "["] {
+    for first in ["put m 1 1 a=b", "version", "\n", "\r\n", " ", "\u{ff}", "@", "["] {
         assert_eq!(first_byte(first.as_bytes()[0]), FirstByte::Lines, "{first}");
     }
+    assert_eq!(first_byte(b'{'), FirstByte::Values, "what clients of Metric Proxy send");
 }
 
 #[tokio::test]
@@ -571,7 +572,7 @@ async fn the_socket_serves_the_same_router() {
     let tcp = listen(Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let http = Router::new().route("/x", get(|| async { (StatusCode::OK, "hello") }));
-    let protocols = Services { http, lines: None, frames: None, listeners: Vec::new() };
+    let protocols = Services { http, ..Services::default() };
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
         serve(

@@ -10,7 +10,7 @@ use axum::http::Method;
 use flate2::read::GzDecoder;
 
 use super::files::{FILES, INDEX};
-use super::{PLACEHOLDER, PageShell, is_for_the_shell};
+use super::{PLACEHOLDER, PageShell, is_for_the_shell, lean};
 use crate::testing::Served;
 
 fn asking(path: &str, header: (&str, &str)) -> Request<Body> {
@@ -32,7 +32,7 @@ async fn the_document_names_files_that_are_served_and_kept_for_ever() {
     assert!(document.text().contains(&format!("page/{hash}/app.js")), "{}", document.text());
     for file in FILES {
         let answer = served.get(&format!("/page/{hash}/{}", file.name)).await;
-        assert_eq!((answer.status, answer.text()), (200, file.text), "{}", file.name);
+        assert_eq!((answer.status, answer.text()), (200, &*lean(file.text)), "{}", file.name);
         assert_eq!(answer.header("content-type"), file.media);
         assert!(answer.header("cache-control").contains("immutable"));
     }
@@ -98,6 +98,17 @@ fn the_document_names_only_files_below_its_own_path() {
     let files: BTreeSet<String> = FILES.iter().map(|file| file.name.to_owned()).collect();
     assert!(named.is_subset(&files), "{named:?}");
     assert!(named.contains("style.css") && named.contains("app.js"), "{named:?}");
+}
+
+#[test]
+fn comments_stay_in_the_source_and_every_line_of_code_is_served() {
+    let text = "// What it does.\nlet a = 1; // and why\n  /** One. */\n\n/*\n kept\n*/\nlet url = `http://x`;\n";
+    assert_eq!(lean(text), "let a = 1; // and why\n\n/*\n kept\n*/\nlet url = `http://x`;\n");
+    // Text of several lines could have one that looks like a comment.
+    for file in FILES.iter().filter(|file| file.name.ends_with(".js")) {
+        let odd = file.text.lines().filter(|line| line.matches('`').count() % 2 == 1).count();
+        assert_eq!(odd, 0, "{} has a text of several lines", file.name);
+    }
 }
 
 #[test]

@@ -7,4 +7,5 @@ pub mod info;
 pub mod job;
 pub mod opentsdb;
 pub mod page;
+pub mod proxy;
 pub mod sql;

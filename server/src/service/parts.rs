@@ -20,11 +20,13 @@ use crate::membership::forward;
 use crate::membership::own::OwnNode;
 use crate::membership::routes::{self, Membership};
 use crate::membership::{NodeRoster, dial};
-use crate::net::access::Rules;
+use crate::net::access::{PathTokens, Rules};
 use crate::net::listen::BoundListener;
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Services};
 use crate::protocols::dragon::node::{DragonFiles, DragonPlace};
+use crate::protocols::proxy::scrapes::node::PolledNodes;
+use crate::protocols::proxy::{ProxyOptions, ProxyReach};
 use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;
 use crate::slots::JobSlots;
@@ -82,9 +84,16 @@ pub(super) async fn build(
     let mut state = state(options, &db, writer.clone(), &queries);
     state.slots.clone_from(&slots);
     let membership = membership(options, &url, nodes.clone(), &queries, &keys);
-    let mut services = router::services(&Arc::new(state), &options.protocols, routes::routes(membership));
+    let mut protocols = options.protocols.clone();
+    protocols.proxy.reach = Some(ProxyReach { address, token: keys.token.clone() });
+    protocols.proxy.nodes = nodes.as_ref().map(|nodes| PolledNodes {
+        counting: nodes.counting(),
+        token: keys.token.clone(),
+        certificate: keys.served.job.as_ref().map(|job| job.chain.clone()),
+    });
+    let mut services = router::services(&Arc::new(state), &protocols, routes::routes(membership));
     services.http = paths_of_nodes(services.http, options, &queries, uploads.clone(), &keys);
-    let mut own = net::listen::bind(std::mem::take(&mut services.listeners)).await?;
+    let mut own = net::listen::bind(std::mem::take(&mut services.listeners), options.uid).await?;
     let tunnel = tunnel(options, &mut own).await?;
     let connection = connection(options, &url, &socket, &keys);
     let (connection_file, path) = publish(&connection, connection_path(options, &socket), socket.path())?;
@@ -114,6 +123,7 @@ pub(super) async fn build(
         nodes,
         uploads,
         dragon,
+        proxy: options.protocols.proxy.place(),
         tunnel,
     };
     let node = options.node.as_str().into();
@@ -123,7 +133,8 @@ pub(super) async fn build(
         services,
         rules: Rules::new(keys.token, options.uid, options.allowed_uids.clone())
             .with_pages(options.cors.clone())
-            .with_token_of_all(options.is_token_required),
+            .with_token_of_all(options.is_token_required)
+            .with_path_tokens(path_tokens(&options.protocols.proxy, address)),
         limits,
         collectors,
         connection_file,
@@ -131,6 +142,24 @@ pub(super) async fn build(
         dragon_files,
         slots,
     })
+}
+
+/// Who may show the token in a path: unchanged proxies of other nodes can do nothing else.
+fn path_tokens(proxy: &ProxyOptions, address: SocketAddr) -> PathTokens {
+    match (proxy.has_token_path, proxy.is_plain) {
+        (false, _) => PathTokens::Off,
+        (true, false) => PathTokens::Secret,
+        (true, true) => {
+            if !address.ip().is_loopback() {
+                tracing::warn!(
+                    %address,
+                    "--proxy-plain: paths that begin with the token are answered over plain HTTP beyond this machine; \
+                     whoever is between can read the token, and then do everything that it allows"
+                );
+            }
+            PathTokens::Plain
+        }
+    }
 }
 
 /// Where clients come in that a tunnel brings; nothing about them is known here but that they know the token.

@@ -26,6 +26,7 @@ use crate::protocols::info::InfoApi;
 use crate::protocols::job::JobApi;
 use crate::protocols::opentsdb::{OpenTsdb, TelnetLimits};
 use crate::protocols::page::PageApi;
+use crate::protocols::proxy::{MetricProxy, ProxyOptions};
 use crate::protocols::sql::SqlApi;
 use crate::state::State;
 
@@ -36,6 +37,7 @@ pub struct ProtocolOptions {
     pub client: ClientLimits,
     /// Dragon's node server, where it is wanted.
     pub dragon: Option<DragonOptions>,
+    pub proxy: ProxyOptions,
 }
 
 /// Every protocol, a line each.
@@ -48,6 +50,7 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
         Arc::new(Influx::new(state())),
         Arc::new(InfoApi::new(state())),
         Arc::new(JobApi::new(state())),
+        Arc::new(MetricProxy::new(state(), options.proxy.clone())),
         opentsdb,
         Arc::new(PageApi::new(state())),
         Arc::new(SqlApi::new(state())),
@@ -71,6 +74,10 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
         http,
         lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
         frames: protocols.iter().find_map(|protocol| Arc::clone(protocol).frames()),
+        values: protocols.iter().find_map(|protocol| Arc::clone(protocol).values()),
+        work: protocols.iter().filter_map(|protocol| Arc::clone(protocol).work()).collect(),
+        farewells: protocols.iter().filter_map(|protocol| Arc::clone(protocol).farewell()).collect(),
+        closings: protocols.iter().filter_map(|protocol| Arc::clone(protocol).close()).collect(),
         listeners: protocols.into_iter().flat_map(Protocol::listeners).map(unharmed).collect(),
     }
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use flate2::bufread::MultiGzDecoder;
 use serde_json::Value as Json;
 
-use super::{dragon, leveldb};
+use super::{dragon, leveldb, profile};
 use crate::cli::{CliFailure, tfrecord};
 
 /// What a directory of an export names its files in.
@@ -41,6 +41,8 @@ pub enum ImportFormat {
     Wandb,
     /// Databases of Dragon's telemetry, in SQLite
     Dragon,
+    /// Profiles of jobs that Metric Proxy v2 left
+    Proxy,
 }
 
 /// A file that can be opened.
@@ -187,16 +189,23 @@ fn format_of(start: &[u8]) -> Result<ImportFormat, &'static str> {
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => Err("the file is empty"),
+        Some(b'{') if is_profile(text) => Ok(ImportFormat::Proxy),
         Some(b'{') => Ok(ImportFormat::Jsonl),
         Some(b'[') => Err("is one JSON array; an object a line can be read: jq -c '.[]' makes that of it"),
-        Some(_) if text.contains(&0) => {
-            Err("is none of the formats that can be read: CSV, Parquet, Arrow, JSON lines, TensorBoard, wandb, Dragon")
-        }
+        Some(_) if text.contains(&0) => Err(
+            "is none of the formats that can be read: CSV, Parquet, Arrow, JSON lines, TensorBoard, wandb, Dragon, Metric Proxy",
+        ),
         Some(_) => Ok(ImportFormat::Csv),
     }
 }
 
-/// The files of a directory that `telem export`, TensorBoard, wandb or Dragon wrote. `named` is how many the user named.
+/// Whether a text begins as a profile of Metric Proxy.
+fn is_profile(text: &[u8]) -> bool {
+    let start = text.iter().filter(|byte| !byte.is_ascii_whitespace()).take(profile::START.len());
+    start.eq(profile::START)
+}
+
+/// The files of a directory that `telem export`, TensorBoard, wandb, Dragon or Metric Proxy wrote. `named` is how many the user named.
 fn of_directory(dir: &Path, format: Option<ImportFormat>, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let index = dir.join(INDEX);
     let strange = |why: &str| CliFailure::Failed(format!("{}: {why}", dir.display()));
@@ -220,7 +229,8 @@ fn of_directory(dir: &Path, format: Option<ImportFormat>, named: usize) -> Resul
     Ok(files)
 }
 
-/// The event files below a directory, each of the run that its directory is; or the one file of wandb; or all of Dragon.
+/// The event files below a directory, each of the run that its directory is; or the one file of wandb; or all
+/// of Dragon; or all profiles of Metric Proxy.
 fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let mut below = Vec::new();
     walk(dir, DEPTH_MAX, &mut below)?;
@@ -246,10 +256,12 @@ fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let runs: Vec<&PathBuf> = below.iter().filter(|path| path.extension().is_some_and(|end| end == "wandb")).collect();
     let dragons =
         below.iter().filter(|path| path.file_name().is_some_and(|name| dragon::is_called_so(&name.to_string_lossy())));
+    let profiles = below.iter().filter(|path| path.extension().is_some_and(|end| end == profile::EXTENSION));
     match &*runs {
         [] if dragons.clone().next().is_some() => dragons.map(|path| file(path, Some(ImportFormat::Dragon))).collect(),
+        [] if profiles.clone().next().is_some() => profiles.map(|path| file(path, Some(ImportFormat::Proxy))).collect(),
         [] => Err(CliFailure::Failed(format!(
-            "{} is a directory without files of telem export, TensorBoard, wandb or Dragon; name the files in it",
+            "{} is a directory without files of telem export, TensorBoard, wandb, Dragon or Metric Proxy; name the files in it",
             dir.display()
         ))),
         [one] => Ok(vec![file(one, Some(ImportFormat::Wandb))?]),

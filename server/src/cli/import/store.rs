@@ -139,6 +139,23 @@ impl ImportStore {
         name.clone_into(&mut self.default_node);
     }
 
+    pub fn default_node(&self) -> &str {
+        &self.default_node
+    }
+
+    /// Keeps something beside the samples of the node that says nothing of itself.
+    ///
+    /// # Errors
+    /// Failed when the disk fails, or the node cannot be named so.
+    pub fn put_meta(&mut self, change: MetaChange) -> Result<(), CliFailure> {
+        let name = self.default_node.clone();
+        let node = self.node(&name).map_err(|refusal| match refusal {
+            SeriesRefusal::Name(why) => CliFailure::Failed(why),
+            SeriesRefusal::Failed(failure) => failure,
+        })?;
+        self.nodes[node].db.put_meta(change, Durability::Buffered).map_err(CliFailure::failed)
+    }
+
     /// The series that a reader called `known` before.
     pub fn known(&self, known: &[u8]) -> Option<SeriesPlace> {
         self.known.get(known).copied()

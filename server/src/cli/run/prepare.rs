@@ -236,9 +236,10 @@ impl RunOptions {
     fn mpi_library(&self, patience: &dyn Patience) -> Result<Option<PathBuf>, String> {
         let Some(compiler) = self.mpi_compiler.clone() else { return Ok(None) };
         let began = self.clock.monotonic();
-        let built = mpi_profile::cache().ok_or(MpiProfileError::Homeless).and_then(|cache| {
+        let built = mpi_profile::cache("mpi").ok_or(MpiProfileError::Homeless).and_then(|cache| {
             let _working = self.notes.at_work("building what counts calls of MPI".to_owned());
-            MpiLibraryBuilder { compiler, cache, clock: &*self.clock }.library(patience)
+            let recipe = &mpi_profile::COUNTS_FOR_TELEM;
+            MpiLibraryBuilder { recipe, compiler, cache, clock: &*self.clock }.library(patience)
         });
         match built {
             Ok(library) => {

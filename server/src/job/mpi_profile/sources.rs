@@ -6,9 +6,11 @@ macro_rules! file {
         ($path, include_str!(concat!("../../../../clients/", $path)))
     };
 }
+pub(crate) use file;
 
 /// The wrapper of MPI, and the C client that it sends by.
 pub const SOURCES: &[(&str, &str)] = &[
+    file!("mpi/lookups.h"),
     file!("mpi/telem_mpi.c"),
     file!("mpi/telem_mpi.map"),
     file!("c/include/telem.h"),

@@ -31,7 +31,9 @@ fn built_by(dir: &Path, script: &str, patience: &Waiting) -> Result<PathBuf, Mpi
     fs::write(&compiler, format!("#!/bin/sh\n{script}")).unwrap();
     fs::set_permissions(&compiler, fs::Permissions::from_mode(0o700)).unwrap();
     let clock = SystemClock::new();
-    MpiLibraryBuilder { compiler: compiler.into(), cache: dir.join("cache/mpi"), clock: &clock }.library(patience)
+    let recipe = &COUNTS_FOR_TELEM;
+    MpiLibraryBuilder { recipe, compiler: compiler.into(), cache: dir.join("cache/mpi"), clock: &clock }
+        .library(patience)
 }
 
 /// Does as a compiler does, and counts what it built.
@@ -68,7 +70,7 @@ fn what_a_compiler_says_is_told() {
     assert!(why.ends_with("exit status: 3"), "{why}");
     let clock = SystemClock::new();
     let (compiler, cache) = (OsString::from("no-such-mpicc"), dir.path().join("cache"));
-    let builder = MpiLibraryBuilder { compiler, cache, clock: &clock };
+    let builder = MpiLibraryBuilder { recipe: &COUNTS_FOR_TELEM, compiler, cache, clock: &clock };
     let why = builder.library(&Waiting::default()).unwrap_err().to_string();
     assert!(why.contains("'no-such-mpicc' cannot be run") && why.contains("--mpi-profile=FILE"), "{why}");
 }
@@ -87,7 +89,8 @@ fn a_path_that_cannot_be_preloaded_is_refused() {
     let clock = SystemClock::new();
     for name in ["a b", "a:b"] {
         let (compiler, cache) = (OsString::from("true"), dir.path().join(name));
-        let why = MpiLibraryBuilder { compiler, cache, clock: &clock }.library(&Waiting::default()).unwrap_err();
+        let builder = MpiLibraryBuilder { recipe: &COUNTS_FOR_TELEM, compiler, cache, clock: &clock };
+        let why = builder.library(&Waiting::default()).unwrap_err();
         assert!(matches!(why, MpiProfileError::Path { .. }), "{why}");
     }
 }
@@ -116,6 +119,6 @@ fn the_binary_carries_the_whole_c_client_and_the_wrapper() {
     };
     let code = |name: &String| [".c", ".h", ".map"].iter().any(|end| name.ends_with(end));
     let wanted: BTreeSet<_> = ["mpi", "c/src", "c/include"].into_iter().flat_map(named).filter(code).collect();
-    let carried: BTreeSet<_> = SOURCES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let carried: BTreeSet<_> = COUNTS_FOR_TELEM.sources.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(carried, wanted);
 }

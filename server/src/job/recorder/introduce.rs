@@ -19,11 +19,19 @@ pub fn environment(ready: &Ready, start: &describe::Start, places: &Places) -> V
         // Empty, and not left out: what a job around this one says of itself is not true of this one.
         ("TELEM_SAVED", saved.map(absolute).unwrap_or_default().into()),
     ];
-    let own = told.into_iter().map(|(name, value)| (name.to_owned(), value));
+    let own = told.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(of_proxy(ready, start));
     let dragon = ready.dragon.iter().flat_map(|dragon| dragon.environment(start.level, config::environment));
     let preloaded = std::env::var_os("LD_PRELOAD");
     let mpi = places.mpi_library.iter().map(|library| mpi_profile::environment(library, preloaded.as_deref()));
     own.chain(dragon).chain(mpi).collect()
+}
+
+/// Programs with Metric Proxy's library find the socket, too. A name that the user gave the job stays.
+fn of_proxy(ready: &Ready, start: &describe::Start) -> impl Iterator<Item = (String, OsString)> {
+    let is_named = config::environment("PROXY_JOB_ID").is_some();
+    let name = (!is_named).then(|| ("PROXY_JOB_ID".to_owned(), start.id.clone().into()));
+    let path = ("PROXY_PATH".to_owned(), absolute(&ready.socket).into());
+    [path, ("PROXY_PERIOD".to_owned(), "1000".into())].into_iter().chain(name)
 }
 
 /// The command may go elsewhere.

@@ -41,6 +41,7 @@ fn report(node: &str, incarnation: &str, seq: u64) -> NodeReport {
         seq,
         known: None,
         figures: Figures { samples: 10 + seq, ..Figures::default() },
+        has_counters: false,
         now_us: 0,
         round_trip_us: None,
         last_error: None,

@@ -100,7 +100,7 @@ async fn tls_comes_before_everything_else_and_nobody_here_needs_it() {
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(async move {
         let stopped = async { stopped.await.unwrap_or(()) };
-        let protocols = Services { http: hello(), lines: None, frames: None, listeners: Vec::new() };
+        let protocols = Services { http: hello(), ..Services::default() };
         let listeners = Listeners { tcp, tls, socket: None, node: "n1".into(), slots: None, own: Vec::new() };
         serve(listeners, protocols, own_rules(), &ServerLimits::default(), stopped).await;
     });

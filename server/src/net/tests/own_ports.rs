@@ -44,13 +44,14 @@ fn any_port(language: PortLanguage) -> OwnListener {
 }
 
 async fn start_own(language: PortLanguage, rules: Rules) -> (Running, SocketAddr) {
-    let own = listen::bind(vec![any_port(language)]).await.unwrap();
+    let own = listen::bind(vec![any_port(language)], 0).await.unwrap();
     let address = match &own[0] {
         BoundListener::Http(tcp, _) | BoundListener::Lines(tcp, _) | BoundListener::Tunnel(tcp) => tcp.local_addr(),
         BoundListener::Datagrams(udp, _) => udp.local_addr(),
+        BoundListener::Values(..) => unreachable!("it has no port"),
     };
     let http = Router::new().route("/x", get(|| async { "common" }));
-    let services = Services { http, lines: None, frames: None, listeners: Vec::new() };
+    let services = Services { http, ..Services::default() };
     (start_at(services, own, rules, ServerLimits::default()).await, address.unwrap())
 }
 
@@ -101,7 +102,7 @@ async fn datagrams_are_taken_on_loopback_only_and_from_admitted_users_only() {
     let service: Arc<dyn DatagramService> = Arc::new(Mailbox(put));
     let place = ListenerPlace::Address("0.0.0.0:0".parse().unwrap());
     let everywhere = OwnListener { place, language: PortLanguage::Datagrams(service) };
-    assert!(matches!(listen::bind(vec![everywhere]).await, Err(ListenError::Open { .. })));
+    assert!(matches!(listen::bind(vec![everywhere], 0).await, Err(ListenError::Open { .. })));
     let admission = Admission::new(Rules::new(Token::chosen(SECRET).unwrap(), 1000, []));
     for (users, admitted) in
         [(&[1000][..], true), (&[0, 1000], true), (&[1001], false), (&[1000, 1001], false), (&[], false)]

@@ -50,14 +50,8 @@ async fn a_client_of_the_socket_that_left_is_noticed() {
         let stopped = async { stopped.await.unwrap_or(()) };
         let listeners =
             Listeners { tcp, tls: None, socket: Some(socket), node: "n1".into(), slots: None, own: Vec::new() };
-        serve(
-            listeners,
-            Services { http, lines: None, frames: None, listeners: Vec::new() },
-            own_rules(),
-            &ServerLimits::default(),
-            stopped,
-        )
-        .await;
+        serve(listeners, Services { http, ..Services::default() }, own_rules(), &ServerLimits::default(), stopped)
+            .await;
     });
     let mut client = tokio::net::UnixStream::connect(&path).await.unwrap();
     client.write_all(&ASK.repeat(2)).await.unwrap();

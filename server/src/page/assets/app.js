@@ -9,7 +9,8 @@ import { readPage } from "./series.js";
 import { Ruler } from "./ruler.js";
 import * as job from "./job.js";
 
-const MENU = [["job", "Job"], ["metrics", "Metrics"], ["nodes", "Nodes"], ["compare", "Compare"], ["sql", "SQL"], ["telem", "telem"]];
+const MENU = [["job", "Job"], ["metrics", "Metrics"], ["nodes", "Nodes"], ["compare", "Compare"], ["sql", "SQL"], ["telem", "telem"],
+  ["jobs", "Jobs"], ["alarms", "Alarms"], ["profiles", "Profiles"]];
 const LATER = {
   metrics: () => import("./metrics.js"),
   nodes: () => import("./nodes.js"),
@@ -18,6 +19,7 @@ const LATER = {
   sql: () => import("./sql.js"),
   telem: () => import("./self.js"),
 };
+for (const name of ["jobs", "alarms", "profiles"]) LATER[name] = async () => ({ show: (await import("./records.js"))[name] });
 const SPANS = [["1m", "Last minute"], ["5m", "Last 5 minutes"], ["15m", "Last 15 minutes"], ["1h", "Last hour"], ["6h", "Last 6 hours"],
   ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["all", "All of it"]];
 const AGAIN_MS = 10000;
@@ -143,7 +145,7 @@ const app = {
     const sameView = this.view && before.view === this.state.view && before.node === this.state.node;
     sayBar();
     if (!this.page) return;
-    ruler.show(!["sql", "compare", "telem"].includes(this.state.view));
+    ruler.show(["job", "metrics", "nodes", "node"].includes(this.state.view));
     if (sameView) {
       const ranged = before.from !== this.state.from || before.to !== this.state.to || before.last !== this.state.last;
       this.view.update?.({ before, ranged, zoned: before.tz !== this.state.tz, hidden: before.off !== this.state.off });
@@ -190,6 +192,8 @@ main.before(ruler.element);
 function sayBar() {
   for (const [view, link] of links) {
     link.href = app.to(view);
+    // What a server has no endpoint for is not offered.
+    link.hidden = app.page?.endpoints[view] === false;
     const here = view === app.state.view || (view === "nodes" && app.state.view === "node");
     if (here) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -283,7 +287,7 @@ function help() {
     ["double click, Esc, back", "undo the zoom"], ["click on a name", "hide or show the line"],
     ["Ctrl + click on a name", "that line alone"], ["Tab, ← →", "choose a panel, move its cursor"], ["Shift + ← →, Enter", "zoom by keyboard"],
     ["+ −", "zoom in and out"], ["l", "live or paused"], ["t", "UTC or local time"], ["s", "copy a link"], ["/", "search"],
-    ["1 … 6", "the views"], ["?", "this help"],
+    ["1 … 9", "the views"], ["?", "this help"],
   ];
   dialog("Keys", make("table.keys", rows.map(([key, what]) => make("tr", make("th", { scope: "row" }, make("kbd", key)), make("td", what)))),
     make("p.meta", app.page ? `telem ${app.page.version}` : "telem"));

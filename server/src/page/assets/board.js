@@ -103,7 +103,7 @@ export class Board {
       });
     }
     const columns = this.columns();
-    const body = JSON.stringify(wire({ ...range, columns, since, step, queries }));
+    const body = JSON.stringify({ ...wire({ ...range, columns, since, step, queries }), as_ready: true });
     let whole = true;
     await lines("api/panels", { body, signal, deadline: PATIENCE_MS }, (answer) => {
       const found = places[answer.panel];

@@ -5,7 +5,7 @@ import { choice, make, put, short } from "./dom.js";
 import { Frame, colour, draw, extent } from "./chart.js";
 import { amount, digits, symbol } from "./units.js";
 import { moment, span } from "./time.js";
-import { rises } from "./series.js";
+import { gapOf, rises } from "./series.js";
 
 const COLUMNS = 240;
 const SHOWN = 300;
@@ -194,5 +194,6 @@ async function course(name, side, step, rate, signal) {
   const many = Math.ceil((side.to - side.from) / step);
   const avg = Array(many).fill(null);
   for (const { b, v } of rows) if (b >= 0 && b < many) avg[b] = v;
-  return { times: avg.map((_, i) => i * step), avg, step, gap: step * 1.5 };
+  const line = { times: avg.map((_, i) => i * step), avg, step };
+  return { ...line, gap: gapOf(line) };
 }

@@ -26,6 +26,33 @@ export function cellsOf(answer) {
   return Uint8Array.from(text, (sign) => sign.charCodeAt(0));
 }
 
+/**
+ * How many columns lie between samples, as a rule: a column may be shorter than the time from one sample to the next, and
+ * what lies between nine of ten neighbours is no hole.
+ */
+export function reachOf(cells, columns) {
+  const apart = [];
+  let most = 0;
+  for (let at = 0, last = -1; at < cells.length; at++) {
+    if (at % columns === 0) last = -1;
+    if (cells[at] === 0) continue;
+    if (last >= 0) {
+      apart[at - last] = (apart[at - last] || 0) + 1;
+      most++;
+    }
+    last = at;
+  }
+  let seen = 0;
+  const reach = apart.findIndex((many) => (seen += many || 0) >= most * 0.9);
+  return Math.max(1, most ? reach : 1);
+}
+
+/** The byte that is shown in a column: its own, or that of the sample whose time reaches there. */
+export function shownAt(cells, from, column, reach) {
+  for (let back = 0; back < reach && back <= column; back++) if (cells[from + column - back] !== 0) return cells[from + column - back];
+  return 0;
+}
+
 /** What a cell stands for. */
 export const valueOf = (answer, byte) => (byte === 0 ? null : answer.scale.lo + ((byte - 1) / 254) * (answer.scale.hi - answer.scale.lo));
 
@@ -53,6 +80,7 @@ export class HeatMap {
   take(answer, range, order, unit, rate) {
     Object.assign(this, { answer, range, order, unit, rate });
     this.cells = cellsOf(answer);
+    this.reach = reachOf(this.cells, answer.columns);
     this.low.textContent = amount(answer.scale.lo, unit, rate);
     this.high.textContent = amount(answer.scale.hi, unit, rate);
     // One pixel a cell; the browser enlarges it.
@@ -61,7 +89,7 @@ export class HeatMap {
     const pen = this.picture.getContext("2d"), image = pen.createImageData(Math.max(1, columns), Math.max(1, many));
     const words = new Uint32Array(image.data.buffer), colours = new Uint32Array(RAMP.buffer);
     order.forEach((row, place) => {
-      for (let c = 0; c < columns; c++) words[place * columns + c] = colours[this.cells[row * columns + c]];
+      for (let c = 0; c < columns; c++) words[place * columns + c] = colours[shownAt(this.cells, row * columns, c, this.reach)];
     });
     pen.putImageData(image, 0, 0);
     const height = Math.max(130, Math.min(620, many * Math.max(2, Math.min(24, Math.floor(560 / Math.max(1, many)))))) + 28;
@@ -148,7 +176,7 @@ export class HeatMap {
     pen.lineWidth = 1;
     pen.strokeRect(frame.left + 0.5, frame.top + here.place * tall - 0.5, frame.right - frame.left - 1, Math.max(3, tall) + 1);
     const column = Math.floor((here.time - answer.start) / answer.step), row = this.order[here.place];
-    const byte = column >= 0 && column < answer.columns ? this.cells[row * answer.columns + column] : 0;
+    const byte = column >= 0 && column < answer.columns ? shownAt(this.cells, row * answer.columns, column, this.reach) : 0;
     const value = valueOf(answer, byte);
     const { name } = this.acts;
     this.tip.replaceChildren(make("b", short(name(answer.rows[row]), 60)), make("div", clock(answer.start + column * answer.step, this.app.utc, answer.step)),

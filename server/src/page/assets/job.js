@@ -1,11 +1,13 @@
 // The job: what ran and how it ended, the program's own metrics, then the hardware.
 
 import { make, put, short } from "./dom.js";
+import { json } from "./ask.js";
 import { Board } from "./board.js";
 import { printPanel, tagged } from "./state.js";
 import { rises } from "./series.js";
 import { moment, span } from "./time.js";
-import { count } from "./units.js";
+import { amount, count, digits } from "./units.js";
+import { lags } from "./lag.js";
 
 const PROGRAM_MOST = 24;
 
@@ -92,6 +94,7 @@ function program(app) {
 
 export function show(app, root) {
   const board = new Board(app);
+  const stop = new AbortController();
   const head = make("section.head");
   const body = make("div");
   put(root, head, body);
@@ -129,8 +132,27 @@ export function show(app, root) {
     put(body, sections.some(Boolean) ? sections : make("p.word", app.whyEmpty()));
   }
 
+  let late = null;
+  let before = null;
   function header() {
-    put(head, summary(app));
+    const { page } = app;
+    put(head, summary(app, late, costs(page, before)));
+    before = page;
+    // At the head of a job the samples are those of its own database, and nodes report theirs.
+    if (page.live && page.nodes.length > 1) {
+      json("api/nodes", { signal: stop.signal }).then((nodes) => {
+        const all = nodes.reduce((sum, node) => sum + (node.samples || 0), 0);
+        if (!stop.signal.aborted) head.querySelector(".samples dd")?.replaceChildren(`${count(all)} on ${nodes.length} nodes`);
+      }, () => {});
+    }
+    // How far behind nodes are is asked of their samples; the rest of the header does not wait for it.
+    if (app.page.live) {
+      lags(app, stop.signal).then((found) => {
+        if (!found || stop.signal.aborted) return;
+        late = found;
+        head.querySelector(".late")?.replaceWith(lateness(late));
+      }, () => {});
+    }
   }
 
   header();
@@ -146,8 +168,32 @@ export function show(app, root) {
     },
     pace: () => board.pace(),
     tick: () => board.tick(),
-    end: () => board.end(),
+    end() {
+      stop.abort();
+      board.end();
+    },
   };
+}
+
+/** How far behind the clock the nodes are: the usual one, and the last one by name if it is far behind that. */
+function lateness(late) {
+  const words = late ? [span(late.usual), late.most > 3 * late.usual + 2000 && make("strong.amber", ` ${short(late.name, 32)} ${late.most >= late.window ? "more than " : ""}${span(late.most)}`)] : "–";
+  const shown = fact("Behind the clock", words);
+  shown.className = "late";
+  return shown;
+}
+
+/** What telem takes: between this look at it and the one before, or else in all. */
+function costs(page, before) {
+  const { cost, samples, now } = page;
+  const found = { samples: samples === undefined ? null : count(samples), cost: null };
+  if (cost) found.cost = `${digits(cost.cpu_seconds, 3)} s of CPU · at most ${amount(cost.memory_bytes_max, "bytes")}`;
+  const passed = before && before !== page ? (now - before.now) / 1000 : 0;
+  if (passed > 1 && page.live) {
+    if (cost && before.cost) found.cost = `${digits(((cost.cpu_seconds - before.cost.cpu_seconds) / passed) * 100, 2)} % of a core · at most ${amount(cost.memory_bytes_max, "bytes")}`;
+    if (samples >= before.samples) found.samples = `${count(samples)}, ${digits((samples - before.samples) / passed, 3)}/s`;
+  }
+  return found;
 }
 
 function fact(name, value, kind) {
@@ -155,15 +201,15 @@ function fact(name, value, kind) {
 }
 
 /** The job in a few facts. */
-function summary(app) {
+function summary(app, late, { samples, cost }) {
   const { page } = app;
   const one = page.job;
   const facts = [];
   const running = page.live && (!one || !one.end);
   const exit = one?.exit_code;
-  const title = one?.name || one?.command || (page.live ? "telem is recording this node" : "A saved recording");
+  const title = one?.name || one?.command || (one?.id && `Job ${one.id}`) || (page.live ? "telem is recording this node" : "A saved recording");
   const kind = running ? "good" : exit === 0 ? "good" : exit === undefined || exit === null ? "" : "bad";
-  const how = running ? "running" : exit === undefined || exit === null ? "saved" : exit === 0 ? "finished" : `exit code ${exit}`;
+  const how = running ? "running" : exit === undefined || exit === null ? (page.live ? "ended" : "saved") : exit === 0 ? "finished" : `exit code ${exit}`;
   const signalled = !running && one?.signal ? `ended by signal ${one.signal}` : "";
   const begin = one?.begin ?? page.first, end = one?.end ?? (page.live ? app.now() : page.last);
   if (begin) facts.push(fact("Began", moment(begin, app.utc)));
@@ -173,6 +219,13 @@ function summary(app) {
   facts.push(fact("Nodes", [count(page.nodes.length + page.nodes_left_out), silent.length > 0 &&
     make("strong.amber", { title: silent.map(({ name, state }) => `${name}: ${state}`).join("\n") }, ` ${silent.length} silent: ${short(silent.slice(0, 3).map(({ name }) => name).join(", "), 48)}`)]));
   facts.push(fact("Metrics", count(page.metrics.length + page.metrics_left_out)));
+  if (samples) {
+    const shown = fact("Samples", samples);
+    shown.className = "samples";
+    facts.push(shown);
+  }
+  if (page.live) facts.push(lateness(late));
+  if (cost) facts.push(fact(page.live ? "telem takes" : "This telem took", cost));
   if (page.level) facts.push(fact("Level", String(page.level)));
   return [
     make("div.title", make("h1", { title }, short(title, 120)), make(signalled ? "span.badge.bad" : kind ? `span.badge.${kind}` : "span.badge", signalled || how)),

@@ -5,6 +5,7 @@ import { Board } from "./board.js";
 import { json } from "./ask.js";
 import { FUNCTIONS, panelOf, printPanel, tagged } from "./state.js";
 import { rises } from "./series.js";
+import { Sparks } from "./spark.js";
 import { symbol } from "./units.js";
 
 const SHOWN = 200;
@@ -21,12 +22,13 @@ export function show(app, root) {
   const find = make("input", { type: "search", placeholder: "Search by name, unit or help ( / )", value: app.state.find || "", "aria-label": "Search metrics" });
   const told = make("p.meta");
   const list = make("tbody");
+  const sparks = new Sparks(app);
   const names = make("datalist", { id: "metric-names" });
   let found = app.page.metrics;
 
   put(root, make("h1", "Metrics"), grid, make("div.row", find), told, names,
     make("div.card", make("div.scroll", make("table.list", make("thead", make("tr",
-      ["metric", "kind", "unit", "series", "what it is"].map((text, i) => make(i === 3 ? "th" : "th.text", { scope: "col" }, text)))), list))));
+      ["metric", "time shown", "kind", "unit", "series", "what it is"].map((text, i) => make(i === 4 ? "th" : "th.text", { scope: "col" }, text)))), list))));
 
   function change(place, panel) {
     const panels = [...(app.state.m || [])];
@@ -52,9 +54,10 @@ export function show(app, root) {
         event.preventDefault();
         open(metric);
       });
-      return make("tr", make("th", { scope: "row" }, link), make("td.text", metric.kind), make("td.text", symbol(metric.unit)),
+      return make("tr", make("th", { scope: "row" }, link), make("td.text", sparks.of(metric)), make("td.text", metric.kind), make("td.text", symbol(metric.unit)),
         make("td", String(metric.series)), make("td.help", { title: metric.help }, short(metric.help, 160)));
     };
+    sparks.clear();
     put(list, fits.slice(0, SHOWN).map(row));
     const left = found === app.page.metrics ? app.page.metrics_left_out : 0;
     put(told, `${fits.length} of ${found.length} metrics${fits.length > SHOWN ? `, the first ${SHOWN} are shown` : ""}` +
@@ -143,8 +146,13 @@ export function show(app, root) {
   return {
     update({ ranged }) {
       build();
-      if (ranged) board.refresh();
-      else board.redraw();
+      if (ranged) {
+        board.refresh();
+        sparks.refresh();
+      } else {
+        board.redraw();
+        sparks.soon();
+      }
     },
     told() {
       if (!find.value) {
@@ -154,6 +162,9 @@ export function show(app, root) {
     },
     pace: () => board.pace(),
     tick: () => board.tick(),
-    end: () => board.end(),
+    end() {
+      board.end();
+      sparks.end();
+    },
   };
 }

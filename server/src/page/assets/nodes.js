@@ -3,6 +3,7 @@
 import { lines } from "./ask.js";
 import { choice, make, put, short } from "./dom.js";
 import { HeatMap } from "./heat.js";
+import { lagOf, lastColumns } from "./lag.js";
 import { panelOf } from "./state.js";
 import { rises, wire } from "./series.js";
 import { amount, count, symbol } from "./units.js";
@@ -108,9 +109,11 @@ export function show(app, root) {
       const button = make("button", { type: "button", onclick: () => app.go({ order: order || "name" }, { replace: true }) }, text);
       const on = (app.state.order || "deviation") === (order || "name");
       return make(order ? "th" : "th.text", { scope: "col", "aria-sort": on ? "descending" : "none" }, button, on && " ▾");
-    }), make("th.text", { scope: "col" }, "state"));
+    }), make("th", { scope: "col", title: "How long ago the last column with a sample ended" }, "lag"), make("th.text", { scope: "col" }, "state"));
     const known = states();
     const widest = Math.max(...answer.rows.map(({ stats }) => stats?.deviation || 0)) || 1;
+    const now = app.live ? app.now() : app.range().to;
+    const ends = lastColumns(answer);
     const cell = (value) => make("td", { title: String(value ?? "") }, amount(value ?? null, answer.unit, rate));
     put(body, places.map((place) => {
       const row = answer.rows[place], name = nameOf(row), stats = row.stats || {};
@@ -120,6 +123,7 @@ export function show(app, root) {
       return make("tr", make("th", { scope: "row" }, make("a", { href: app.to("node", { node: name }), title: name }, short(name, 32))),
         cell(stats.mean), cell(stats.max), cell(stats.last),
         make("td", { title: String(stats.deviation ?? "") }, bar, " ", amount(stats.deviation ?? null, answer.unit, rate)),
+        make("td", ends[place] === null ? "–" : span(lagOf(ends[place], now, answer.step))),
         make(node?.state === "down" ? "td.text.bad" : node?.state === "suspect" ? "td.text.amber" : "td.text", { title: node?.reason || "" }, node?.state || ""));
     }));
   }

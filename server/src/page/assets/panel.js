@@ -101,6 +101,8 @@ export class Panel {
     }
     this.sayMeta();
     this.sayLegend(plain);
+    // A section shows what has something to show first.
+    this.element.classList.toggle("nothing", !this.lines.length);
     if (this.tabled) this.fillTable();
     this.paint();
   }

@@ -4,6 +4,7 @@ import { make, put } from "./dom.js";
 import { Board } from "./board.js";
 import { tagged } from "./state.js";
 import { rises } from "./series.js";
+import { amount, digits } from "./units.js";
 
 const PANELS = [
   ["Cost", [
@@ -24,6 +25,16 @@ const PANELS = [
   ]],
 ];
 
+// Below it telem records nothing of itself.
+const LEVEL = 4;
+
+/** What is known without its metrics. */
+function sofar({ page }) {
+  const { cost, level } = page;
+  const words = page.live && level < LEVEL ? `Its metrics are recorded from level ${LEVEL} on.` : "telem's own metrics were not recorded here.";
+  return make("p.word", words, cost && ` ${page.live ? "So far it" : "To answer it"} took ${digits(cost.cpu_seconds, 3)} s of CPU and at most ${amount(cost.memory_bytes_max, "bytes")} of memory.`);
+}
+
 export function show(app, root) {
   const board = new Board(app);
   const parts = [];
@@ -41,7 +52,7 @@ export function show(app, root) {
     if (grid.childElementCount) parts.push(make("section", make("h2", heading), grid));
   }
   put(root, make("h1", "telem"), make("p.meta", `What it costs to record and to answer. Version ${app.page.version}${app.page.level ? `, level ${app.page.level}` : ""}.`),
-    parts.length ? parts : make("p.word", "telem's own metrics were not recorded here."));
+    parts.length ? parts : sofar(app));
   return {
     update({ ranged }) {
       if (ranged) board.refresh();

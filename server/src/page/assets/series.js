@@ -31,7 +31,9 @@ export function readPage(told) {
   }));
   // The program's own first; then by name.
   metrics.sort((a, b) => Number(b.own) - Number(a.own) || (a.name < b.name ? -1 : 1));
-  const page = { ...told, metrics, job: told.jobs[told.jobs.length - 1] };
+  // Of several jobs the last that runs, or else the last.
+  const running = told.live ? told.jobs.findLast(({ begin, end }) => begin !== null && !end) : null;
+  const page = { ...told, metrics, job: running || told.jobs[told.jobs.length - 1] };
   return { page, skew: told.live ? told.now - Date.now() : 0 };
 }
 
@@ -58,13 +60,15 @@ export function received(answer, query, place) {
   return { lines, step, grid: answer.step, raw: !!answer.raw, unit: answer.unit || "", empty: answer.empty, others: others || null, missing };
 }
 
-function line(one) {
-  const { times, avg, step } = one;
+const line = (one) => ({ ...one, gap: gapOf(one) });
+
+/** How far apart two points of a line may be and still be joined, in ms. */
+export function gapOf({ times, avg, step }) {
   const there = times.filter((_, i) => avg[i] !== null);
   const apart = there.slice(1).map((time, i) => time - there[i]).sort((a, b) => a - b);
   // Buckets may be shorter than the time from sample to sample: what lies between nine of ten neighbours is no gap.
   const usual = step ? apart[Math.floor(apart.length * 0.9)] ?? step : (apart[apart.length >> 1] ?? 1) * 2;
-  return { ...one, gap: Math.max(step, usual, 1) * 1.5 };
+  return Math.max(step, usual, 1) * 1.5;
 }
 
 const keyOf = (tags, place) => `${place}/${JSON.stringify(Object.entries(tags).sort(([a], [b]) => (a < b ? -1 : 1)))}`;

@@ -1,7 +1,7 @@
 // What the page shows, as a link: everything that a person chose stands in the fragment, and nothing else does.
 // State is plain data; `encode` and `decode` are each other's inverse.
 
-export const VIEWS = ["job", "metrics", "nodes", "node", "compare", "sql", "telem"];
+export const VIEWS = ["job", "metrics", "nodes", "node", "compare", "sql", "telem", "jobs", "alarms", "profiles"];
 export const FUNCTIONS = ["avg", "sum", "min", "max"];
 const ORDERS = ["deviation", "name", "mean", "max", "last"];
 

@@ -27,6 +27,7 @@ const FILES: &[(&str, &str)] = &[
     file!("telem/_lane.py"),
     file!("telem/_logging.py"),
     file!("telem/_metrics.py"),
+    file!("telem/_native.py"),
     file!("telem/_points.py"),
     file!("telem/_process.py"),
     file!("telem/_program.py"),

@@ -9,6 +9,7 @@ mod answer;
 mod choice;
 mod fold;
 mod grid;
+mod jobs;
 mod lines;
 mod question;
 mod series;
@@ -25,10 +26,12 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde::Serialize;
 use serde_json::Value as Json;
-use telem_engine::ErrorKind;
+use telem_engine::{ErrorKind, JOB_TAG};
 
 use self::answer::PanelAnswer;
+use self::choice::LineChoice;
 use self::grid::PanelGrid;
+use self::jobs::JobNaming;
 use self::lines::PanelLines;
 use self::question::{LineFunction, Panel, PanelsQuestion};
 use crate::http::{ApiError, body};
@@ -66,11 +69,16 @@ pub async fn panels(Of(state): Of<Arc<State>>, request: Request) -> Result<Respo
     // Given back before the queries run, which may take long.
     drop(body);
     let (grid, columns, is_delta) = (question.grid()?, question.columns, question.since.is_some());
+    let is_ordered = !question.as_ready;
     let panels = stream::iter(question.panels.into_iter().enumerate()).map(move |(number, panel)| {
         let asked = PanelTask { state: Arc::clone(&state), number, panel, grid, columns, is_delta };
         asked.line()
     });
-    let lines = panels.buffered(PANELS_AT_ONCE);
+    // A heavy panel does not hold up those behind it, where their order does not matter.
+    let lines = match is_ordered {
+        true => panels.buffered(PANELS_AT_ONCE).left_stream(),
+        false => panels.buffer_unordered(PANELS_AT_ONCE).right_stream(),
+    };
     let kind = (header::CONTENT_TYPE, "application/x-ndjson; charset=UTF-8");
     // Fused: compression asks once more after the end.
     Ok(([kind], Body::from_stream(lines.fuse())).into_response())
@@ -108,22 +116,40 @@ impl PanelTask {
 
     async fn answer(self) -> Result<Bytes, ApiError> {
         let mut lines = PanelLines::new(self.own_grid(), self.state.limits.answers.start());
-        let is_read = match self.panel.filters(&self.state.index())? {
-            None => false,
-            Some(filters) => {
-                match self.panel.is_folded() {
-                    true => fold::fill(&self, &filters, &mut lines).await?,
-                    false => series::fill(&self, &filters, &mut lines).await?,
-                }
-                if self.may_be_raw() && lines.longest() <= self.columns / SAMPLES_SHARE {
-                    fold::fill_raw(&self, &filters, &mut lines).await?;
-                }
-                true
+        let jobs = JobNaming::of(&self).await?;
+        let filters = self.panel.filters(&self.state.index(), &jobs)?;
+        let is_read = filters.is_some();
+        if let Some(filters) = &filters {
+            lines = match (&jobs, self.panel.is_folded()) {
+                (JobNaming::Column, true) => fold::fill_by_table(&self, filters, lines).await?,
+                (JobNaming::Column, false) => return Err(untold_job()),
+                (_, true) => fold::fill(&self, filters, lines).await?,
+                (_, false) => series::fill(&self, filters, lines).await?,
+            };
+            if let JobNaming::One(job) = &jobs {
+                lines.name_all(self.panel.by.iter().position(|key| key == JOB_TAG), job);
             }
-        };
-        let state = Arc::clone(&self.state);
+        }
+        let (state, grid) = (Arc::clone(&self.state), self.own_grid());
         let limits = state.limits.walks.clone();
-        limits.render(move || json_line(&PanelAnswer::of(&self, lines, is_read))).await
+        let wish = self.panel.wish();
+        let choice = move |lines: &PanelLines| LineChoice::of(&lines.lines, grid.columns, &wish);
+        let is_short = || lines.longest() <= self.columns / SAMPLES_SHARE;
+        let Some(filters) = filters.filter(|_| self.may_be_raw() && is_short()) else {
+            let rendering = move || {
+                let choice = choice(&lines);
+                json_line(&PanelAnswer::of(&self, lines, choice, is_read))
+            };
+            return limits.render(rendering).await;
+        };
+        // Samples are read of the lines that are sent, and of no others.
+        let choosing = move || {
+            let choice = choice(&lines);
+            Ok::<_, ApiError>((lines, choice))
+        };
+        let (mut lines, choice) = limits.render(choosing).await?;
+        fold::fill_raw(&self, &filters, &mut lines, &choice.sent).await?;
+        limits.render(move || json_line(&PanelAnswer::of(&self, lines, choice, is_read))).await
     }
 
     /// Whether samples themselves may be the answer: where every line is one series.
@@ -139,6 +165,12 @@ impl PanelTask {
 
 /// Samples come as they are where a line has at most this part of the columns: one in five pixels.
 const SAMPLES_SHARE: usize = 5;
+
+fn untold_job() -> ApiError {
+    let what = "sums and rates by job are not told where nodes have several jobs: ask for avg, min or max without rate, or \
+                choose the time of the job, which is in the table jobs";
+    ApiError::of_kind(ErrorKind::Invalid, what.to_owned())
+}
 
 fn json_line(line: &impl Serialize) -> Result<Bytes, ApiError> {
     let mut text = serde_json::to_vec(line)

@@ -9,15 +9,16 @@ use axum::response::{IntoResponse, Response};
 use chrono::DateTime;
 use serde::Serialize;
 use serde_json::Value as Json;
-use telem_engine::{ErrorKind, MetricKind, SeriesIndex};
+use telem_engine::{Db, ErrorKind, Meta, MetricKind, SeriesIndex};
 use telem_ingest::collect;
 use telem_query::MissingNode;
 use telem_query::cluster::NodeState;
 
 use super::panels::{COLUMNS_MAX, LINES_MAX, PANELS_MAX, ROWS_MAX};
+use crate::footprint::Footprint;
 use crate::http::asker::Asker;
 use crate::http::{ApiError, Params};
-use crate::info::{Info, with_nodes};
+use crate::info::jobs_of;
 use crate::state::State;
 use crate::walks::StopSign;
 
@@ -36,6 +37,9 @@ struct PageStart {
     now: f64,
     first: Option<f64>,
     last: Option<f64>,
+    /// Of the database that answers.
+    samples: u64,
+    cost: Option<PageCost>,
     jobs: Vec<PageJob>,
     jobs_left_out: usize,
     nodes: Vec<PageNode>,
@@ -91,9 +95,25 @@ struct PageMetric {
     level: Option<u8>,
 }
 
+/// What this telem took so far.
+#[derive(Debug, Serialize)]
+struct PageCost {
+    cpu_seconds: f64,
+    memory_bytes_max: u64,
+}
+
+impl From<Footprint> for PageCost {
+    fn from(Footprint { cpu_seconds, memory_bytes_max }: Footprint) -> Self {
+        Self { cpu_seconds, memory_bytes_max }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct PageEndpoints {
     sql: bool,
+    jobs: bool,
+    alarms: bool,
+    profiles: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -104,6 +124,8 @@ struct PageLimits {
     rows: usize,
 }
 
+/// All that this version has.
+const ENDPOINTS: PageEndpoints = PageEndpoints { sql: true, jobs: true, alarms: true, profiles: true };
 const LIMITS: PageLimits = PageLimits { panels: PANELS_MAX, columns: COLUMNS_MAX, lines: LINES_MAX, rows: ROWS_MAX };
 
 pub async fn start(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
@@ -119,15 +141,16 @@ pub async fn start(Of(state): Of<Arc<State>>, request: Request) -> Result<Respon
 
 /// Looks at every metric, and waits for a lock that the writer holds while it appends.
 fn of(state: &State, search: &str, stop: &StopSign) -> Result<PageStart, ApiError> {
-    let (index, bounds) = (state.index(), state.db.info()?.time_bounds);
-    let (jobs, jobs_left_out) = jobs(&Info::of(&state.db)?);
+    let (index, info) = (state.index(), state.db.info()?);
+    let bounds = info.time_bounds;
+    let (jobs, jobs_left_out) = jobs(&state.db);
     let (nodes, nodes_left_out, missing) = nodes(state);
     let found: Vec<Arc<str>> =
         index.metrics().into_iter().filter(|name| name.to_lowercase().contains(search)).collect();
-    let mut metrics = Vec::new();
+    let (mut metrics, snapshot) = (Vec::new(), state.db.snapshot());
     for name in found.iter().take(METRICS_MAX) {
         stop.check()?;
-        metrics.push(metric(state, &index, name));
+        metrics.push(metric(&index, snapshot.meta(), name));
     }
     let live = state.writer.is_some();
     Ok(PageStart {
@@ -138,6 +161,8 @@ fn of(state: &State, search: &str, stop: &StopSign) -> Result<PageStart, ApiErro
         now: millis(state.clock.now()),
         first: bounds.map(|(first, _)| millis(first)),
         last: bounds.map(|(_, last)| millis(last)),
+        samples: info.samples,
+        cost: Footprint::now().map(PageCost::from),
         jobs,
         jobs_left_out,
         nodes,
@@ -145,7 +170,7 @@ fn of(state: &State, search: &str, stop: &StopSign) -> Result<PageStart, ApiErro
         missing,
         metrics_left_out: found.len() - metrics.len(),
         metrics,
-        endpoints: PageEndpoints { sql: true },
+        endpoints: ENDPOINTS,
         limits: LIMITS,
     })
 }
@@ -155,8 +180,9 @@ pub fn millis(time: telem_engine::Timestamp) -> f64 {
     time.micros() as f64 / 1e3
 }
 
-fn jobs(info: &Info) -> (Vec<PageJob>, usize) {
-    let known = with_nodes(info);
+fn jobs(db: &Db) -> (Vec<PageJob>, usize) {
+    let described = db.described_jobs();
+    let known = jobs_of(described.iter().map(|(node, job)| (&**node, job)));
     let told = known.iter().take(JOBS_MAX).map(|known| {
         let job = known.job();
         let text = |name: &str| job[name].as_str().map(str::to_owned);
@@ -214,22 +240,17 @@ pub fn missing(state: &State) -> Vec<AbsentNode> {
     nodes(state).2
 }
 
-fn metric(state: &State, index: &SeriesIndex, name: &Arc<str>) -> PageMetric {
+fn metric(index: &SeriesIndex, known: &Meta, name: &Arc<str>) -> PageMetric {
     let described = collect::describe(name);
-    let snapshot = state.db.snapshot();
-    let meta = snapshot.meta().metric(name).cloned().or_else(|| described.map(|described| described.meta()));
+    let meta = known.metric(name).cloned().or_else(|| described.map(|described| described.meta()));
     let meta = meta.unwrap_or_default();
-    let tags = index.tag_keys(name).into_iter().map(|key| {
-        let values = index.tag_values(name, &key).len();
-        (key, values)
-    });
     PageMetric {
         name: Arc::clone(name),
         kind: meta.kind,
         unit: meta.unit,
         help: meta.help,
-        series: index.select(name, &[]).len(),
-        tags: tags.collect(),
+        series: index.series_count(name),
+        tags: index.tag_value_counts(name).into_iter().collect(),
         own: described.is_none(),
         level: described.map(|described| described.level),
     }

@@ -10,7 +10,7 @@ use telem_engine::MetricKind;
 use telem_ingest::collect;
 
 use super::PanelTask;
-use super::choice::{self, LineFigures, OtherLines};
+use super::choice::{self, LineChoice, LineFigures, OtherLines};
 use super::lines::{PanelLine, PanelLines};
 use crate::protocols::page::start::{AbsentNode, millis};
 
@@ -55,7 +55,7 @@ struct SentLine {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum SentValues {
-    Columns { avg: PanelColumn, min: Option<PanelColumn>, max: Option<PanelColumn> },
+    Columns { avg: PanelColumn, min: PanelColumn, max: PanelColumn },
     Samples { times: Vec<f64>, values: Vec<f64> },
 }
 
@@ -111,10 +111,9 @@ fn shortened(value: f64) -> f64 {
 
 impl PanelAnswer {
     /// `is_read` is false where no series was asked, as none can match.
-    pub fn of(task: &PanelTask, lines: PanelLines, is_read: bool) -> Self {
+    pub fn of(task: &PanelTask, lines: PanelLines, choice: LineChoice, is_read: bool) -> Self {
         let (panel, columns) = (&task.panel, lines.grid.columns);
-        let figures = choice::figures(&lines.lines, columns);
-        let sent = choice::chosen(&lines.lines, &figures, &panel.wish());
+        let LineChoice { figures, sent } = choice;
         let empty = lines.lines.is_empty().then(|| why_empty(task, is_read));
         let (unit, kind) = described(task);
         let raw = lines.raw.is_some();
@@ -156,8 +155,8 @@ fn sent_line(task: &PanelTask, lines: &PanelLines, place: usize, stats: LineFigu
     let values = match lines.raw.as_ref().and_then(|raw| raw.get(place)) {
         Some(raw) => SentValues::Samples { times: raw.times.clone(), values: raw.values.clone() },
         None => {
-            let extreme = |values: &[f64]| (!task.panel.rate).then(|| PanelColumn(values.to_vec()));
-            SentValues::Columns { avg: PanelColumn(line.avg.clone()), min: extreme(&line.min), max: extreme(&line.max) }
+            let column = |values: &[f64]| PanelColumn(values.to_vec());
+            SentValues::Columns { avg: column(&line.avg), min: column(&line.min), max: column(&line.max) }
         }
     };
     SentLine { tags: tags(task, line), values, stats }
@@ -192,7 +191,7 @@ fn described(task: &PanelTask) -> (String, MetricKind) {
 
 fn why_empty(task: &PanelTask, is_read: bool) -> String {
     let metric = &task.panel.metric;
-    let is_known = !task.state.index().select(metric, &[]).is_empty();
+    let is_known = task.state.index().series_count(metric) > 0;
     match (is_known, is_read) {
         (true, true) if task.panel.rate => {
             format!("no series of '{metric}' has samples in two columns of this range, as a rate needs")

@@ -10,8 +10,8 @@ use super::grid::PanelGrid;
 use crate::answers::AnswerCharge;
 use crate::http::ApiError;
 
-/// Bytes of a cell.
-const CELL_BYTES: usize = 3 * size_of::<f64>();
+/// Bytes of a cell, with the number of its samples while they are folded.
+const CELL_BYTES: usize = 3 * size_of::<f64>() + size_of::<u32>();
 
 /// What names a line: the values of the keys that make lines.
 pub type LineName = Vec<Option<String>>;
@@ -87,6 +87,15 @@ impl PanelLines {
         self.places.get(name).copied()
     }
 
+    /// Gives all lines the same value of a key, if there is such a key.
+    pub fn name_all(&mut self, key: Option<usize>, value: &str) {
+        let Some(key) = key else { return };
+        for line in &mut self.lines {
+            line.name[key] = Some(value.to_owned());
+        }
+        self.places = self.lines.iter().enumerate().map(|(place, line)| (line.name.clone(), place)).collect();
+    }
+
     /// Sets one value; a time outside of the grid is nobody's.
     pub fn set(&mut self, place: usize, part: LinePart, time: Timestamp, value: f64) {
         let Some(column) = self.grid.column(time) else { return };
@@ -97,6 +106,13 @@ impl PanelLines {
             LinePart::Max => &mut line.max,
         };
         values[column] = value;
+    }
+
+    /// Forgets all lines.
+    pub fn clear(&mut self) {
+        self.lines.clear();
+        self.places.clear();
+        self.charge.shrink(0);
     }
 
     /// Samples of the line that has most.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use telem_engine::{ErrorKind, SeriesIndex, Timestamp};
+use telem_engine::{ErrorKind, JOB_TAG, SeriesIndex, Timestamp};
 
 use super::grid::{PanelGrid, round_step};
+use super::jobs::JobNaming;
 use super::{COLUMNS_MAX, KEYS_MAX, LINES_MAX, NAMES_MAX, PANELS_MAX, ROWS_MAX};
 use crate::http::ApiError;
 
@@ -23,6 +24,9 @@ pub struct PanelsQuestion {
     pub columns: usize,
     step: Option<i64>,
     pub since: Option<f64>,
+    /// Whether panels come as they are ready, whatever their order is.
+    #[serde(default)]
+    pub as_ready: bool,
     pub panels: Vec<Panel>,
 }
 
@@ -54,6 +58,17 @@ enum ValueFilter {
     Values(Vec<String>),
     /// `*` stands for anything.
     Pattern(String),
+}
+
+impl ValueFilter {
+    /// Without knowing which values there are: a pattern is a value.
+    fn whole(&self) -> TagWish {
+        match self {
+            Self::Pattern(pattern) if pattern == "*" => TagWish::Any,
+            Self::Pattern(value) => TagWish::OneOf(vec![value.clone()]),
+            Self::Values(values) => TagWish::OneOf(values.clone()),
+        }
+    }
 }
 
 /// How the series of a line become one.
@@ -167,21 +182,37 @@ impl Panel {
         !self.rate && self.function != LineFunction::Sum
     }
 
+    /// Whether the job that recorded a sample makes lines, or is filtered by.
+    pub fn names_job(&self, index: &SeriesIndex) -> bool {
+        let is_named = self.by.iter().chain(self.wanted.keys()).any(|key| key == JOB_TAG);
+        is_named && !index.tag_keys(&self.metric).iter().any(|known| **known == *JOB_TAG)
+    }
+
     /// What tags must be, as far as series of the metric have them; `None` where no series can match.
     ///
     /// # Errors
     /// Invalid for more than may be asked.
-    pub fn filters(&self, index: &SeriesIndex) -> Result<Option<PanelFilters>, ApiError> {
+    pub fn filters(&self, index: &SeriesIndex, jobs: &JobNaming) -> Result<Option<PanelFilters>, ApiError> {
         let keys = self.by.len().max(self.wanted.len());
         if keys > KEYS_MAX {
             return Err(invalid(format!("{keys} tags, {KEYS_MAX} at most")));
         }
         let known = index.tag_keys(&self.metric);
-        if index.select(&self.metric, &[]).is_empty() {
+        if index.series_count(&self.metric) == 0 {
             return Ok(None);
         }
         let mut filters = Vec::new();
         for (key, filter) in &self.wanted {
+            if key == JOB_TAG && !known.iter().any(|known| **known == **key) {
+                match (jobs, filter.whole()) {
+                    (JobNaming::One(job), TagWish::OneOf(wanted)) if !wanted.contains(job) => {
+                        return Ok(None);
+                    }
+                    (JobNaming::One(_), _) => {}
+                    (JobNaming::Tag | JobNaming::Column, wish) => filters.push((key.clone(), wish)),
+                }
+                continue;
+            }
             if !known.iter().any(|known| **known == **key) {
                 return Ok(None);
             }

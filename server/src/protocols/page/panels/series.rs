@@ -1,14 +1,16 @@
 //! Sums and rates: each series is folded by itself first, by the pipeline of time series.
 //!
-//! A rate is that between the last samples of columns, so nothing that a counter rose by is lost. Of a sum three
-//! values are made: of the averages of its series, of their least, of their greatest samples.
+//! A rate is that between the last samples of columns, so nothing that a counter rose by is lost. Its least and greatest
+//! are those from a sample to the next, so a burst between two samples is seen in a column of hours. Of a sum three values
+//! are made: of the averages of its series, of their least, of their greatest.
 
 use telem_engine::{MetricKind, Timestamp};
 use telem_ingest::collect;
 use telem_query::run::Round;
 use telem_query::tsq::{Downsample, Fill, Interval, Matcher, Rate, TagFilter};
-use telem_query::{Aggregator, TsQuery};
+use telem_query::{Aggregator, FoldSink, FoldedRows, TsQuery};
 
+use super::grid::PanelGrid;
 use super::lines::{LineName, LinePart, PanelLines};
 use super::question::{PanelFilters, TagWish};
 use super::{LineFunction, PanelTask};
@@ -20,17 +22,73 @@ const LOOK_BACK_MICROS: i64 = 60_000_000;
 
 /// # Errors
 /// Those of the query; those of [`PanelLines::place`].
-pub async fn fill(task: &PanelTask, filters: &PanelFilters, lines: &mut PanelLines) -> Result<(), ApiError> {
+pub async fn fill(task: &PanelTask, filters: &PanelFilters, mut lines: PanelLines) -> Result<PanelLines, ApiError> {
     let round = task.state.queries.round();
     if task.panel.rate {
-        return take(task, filters, &round, lines, LinePart::Avg, Aggregator::Last).await;
+        take(task, filters, &round, &mut lines, LinePart::Avg, Aggregator::Last).await?;
+        return rises(task, filters, lines).await;
     }
     for (part, function) in
         [(LinePart::Avg, Aggregator::Avg), (LinePart::Min, Aggregator::Min), (LinePart::Max, Aggregator::Max)]
     {
-        take(task, filters, &round, lines, part, function).await?;
+        take(task, filters, &round, &mut lines, part, function).await?;
     }
-    Ok(())
+    Ok(lines)
+}
+
+/// The least and the greatest of rates, of lines that are there.
+async fn rises(task: &PanelTask, filters: &PanelFilters, lines: PanelLines) -> Result<PanelLines, ApiError> {
+    let query = query(task, filters, lines.grid, Aggregator::Last);
+    let adds = task.panel.function == LineFunction::Sum;
+    let sink = RisenLines { keys: task.panel.by.clone(), adds, lines };
+    let (sink, missing) = task.state.queries.fold(query, sink).await?;
+    let mut lines = sink.lines;
+    lines.lack(missing.iter().map(AbsentNode::from));
+    for line in &mut lines.lines {
+        for ((avg, min), max) in line.avg.iter().zip(&mut line.min).zip(&mut line.max) {
+            // A rate is that of a whole column, and what rose in a part of it may all have been slower or faster.
+            (*min, *max) = if avg.is_nan() { (f64::NAN, f64::NAN) } else { (min.min(*avg), max.max(*avg)) };
+        }
+    }
+    Ok(lines)
+}
+
+/// Lines that wait for their least and greatest.
+struct RisenLines {
+    keys: Vec<String>,
+    /// Whether those of the series of a line are added up.
+    adds: bool,
+    lines: PanelLines,
+}
+
+impl FoldSink for RisenLines {
+    fn clear(&mut self) {
+        for line in &mut self.lines.lines {
+            line.min.fill(f64::NAN);
+            line.max.fill(f64::NAN);
+        }
+    }
+
+    fn take(&mut self, rows: &FoldedRows<'_>) -> bool {
+        let value = |key: &String| rows.tags.iter().find(|(known, _)| known == key).and_then(|(_, value)| *value);
+        let name: LineName = self.keys.iter().map(|key| value(key).map(str::to_owned)).collect();
+        // One that came meanwhile, or that has no rate, is not there.
+        let Some(place) = self.lines.known(&name) else { return true };
+        let grid = self.lines.grid;
+        let line = &mut self.lines.lines[place];
+        for (row, time) in rows.times.iter().enumerate() {
+            let Some(column) = grid.column(*time) else { continue };
+            let both = [(&mut line.min[column], rows.least[row]), (&mut line.max[column], rows.greatest[row])];
+            for (at, (value, new)) in both.into_iter().enumerate() {
+                *value = match (self.adds, value.is_nan() || new.is_nan()) {
+                    (true, false) => *value + new,
+                    _ if at == 0 => value.min(new),
+                    _ => value.max(new),
+                };
+            }
+        }
+        true
+    }
 }
 
 /// One value of each column: what `function` makes of the samples of each series.
@@ -42,7 +100,7 @@ async fn take(
     part: LinePart,
     function: Aggregator,
 ) -> Result<(), ApiError> {
-    let answer = round.timeseries(query(task, filters, lines, function)).await?;
+    let answer = round.timeseries(query(task, filters, lines.grid, function)).await?;
     lines.lack(answer.missing.iter().map(AbsentNode::from));
     for group in answer.groups {
         if group.points.is_empty() {
@@ -57,8 +115,9 @@ async fn take(
     Ok(())
 }
 
-fn query(task: &PanelTask, filters: &PanelFilters, lines: &PanelLines, function: Aggregator) -> TsQuery {
-    let (panel, grid) = (&task.panel, lines.grid);
+/// The samples of a panel, those of each series by `function`.
+pub fn query(task: &PanelTask, filters: &PanelFilters, grid: PanelGrid, function: Aggregator) -> TsQuery {
+    let panel = &task.panel;
     let aggregator = match panel.function {
         LineFunction::Avg => Aggregator::Avg,
         LineFunction::Min => Aggregator::Min,

@@ -75,6 +75,40 @@ async fn few_samples_come_as_they_are() {
 }
 
 #[tokio::test]
+async fn samples_are_those_of_the_lines_that_are_sent() {
+    let served = Served::new();
+    for (at, host) in ["n1", "n2", "n3"].into_iter().enumerate() {
+        let value = move |second: i64| (10 * at) as f64 + second as f64;
+        served.store("heat", &[("host", host)], &seconds(3, value));
+        for gpu in ["0", "1"] {
+            served.store("heat", &[("host", host), ("gpu", gpu)], &seconds(3, move |second| 100.0 + value(second)));
+        }
+    }
+    let question = |more: Json| {
+        let mut question = json!({"metric": "heat", "by": ["host", "gpu"]});
+        question.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        question
+    };
+    let values = |panel: &Json| {
+        assert_eq!(panel["raw"], json!(true), "{panel}");
+        let lines = panel["series"].as_array().unwrap();
+        lines.iter().map(|line| (line["tags"].clone(), line["values"].clone())).collect::<Vec<_>>()
+    };
+    let of =
+        |host: &str, gpu: Json, values: [i32; 3]| (json!({"host": host, "gpu": gpu}), json!(values.map(f64::from)));
+    let first = panel(&served, 10, 400, question(json!({"top": {"count": 2, "order": "max"}}))).await;
+    assert_eq!(values(&first), [of("n3", "0".into(), [120, 121, 122]), of("n3", "1".into(), [120, 121, 122])]);
+    assert_eq!(first["others"]["count"], json!(7));
+    // One that lacks the tag is a line, too; lines come in the order in which they were asked for, each once.
+    let keep = [json!({"host": "n2", "gpu": null}), json!({"host": "n1", "gpu": "1"}), json!({"host": "n2"})];
+    let kept = panel(&served, 10, 400, question(json!({"keep": keep}))).await;
+    assert_eq!(values(&kept), [of("n2", Json::Null, [10, 11, 12]), of("n1", "1".into(), [100, 101, 102])]);
+    // None is an answer, too.
+    let none = panel(&served, 10, 400, question(json!({"top": {"count": 0}}))).await;
+    assert_eq!((values(&none), &none["lines"]), (Vec::new(), &json!(9)));
+}
+
+#[tokio::test]
 async fn a_rate_is_the_rise_of_a_counter_and_a_restart_is_left_out() {
     let served = Served::new();
     let count = |at: i64| if at < 40 { at as f64 * 5.0 } else { (at - 40) as f64 * 5.0 };
@@ -84,7 +118,41 @@ async fn a_rate_is_the_rise_of_a_counter_and_a_restart_is_left_out() {
     let panel = panel(&served, 60, 6, question).await;
     assert_eq!(panel["series"][0]["avg"], json!([null, 5, 5, 5, null, 5]));
     assert_eq!(panel["series"][1]["avg"], json!([null, 1, 1, 1, 1, 1]));
-    assert_eq!(panel["series"][0]["min"], Json::Null);
+    assert_eq!(panel["series"][0]["min"], json!([null, 5, 5, 5, null, 5]));
+}
+
+#[tokio::test]
+async fn a_burst_between_two_samples_is_the_greatest_rate_of_its_column() {
+    let served = Served::new();
+    let burst = |at: i64| at as f64 + if at > 30 { 1_000.0 } else { 0.0 };
+    served.store("sent_total", &[("host", "a"), ("device", "x")], &seconds(60, burst));
+    served.store("sent_total", &[("host", "a"), ("device", "y")], &seconds(60, |at| at as f64 * 2.0));
+    let by_host = |function: &str| json!({"metric": "sent_total", "by": ["host"], "rate": true, "function": function});
+    // Of a sum the least and greatest are added up, of an average those of all series.
+    for (function, least, greatest) in [("sum", 3, 1_003), ("avg", 1, 1_001)] {
+        let panel = panel(&served, 60, 6, by_host(function)).await;
+        let line = &panel["series"][0];
+        assert_eq!((&line["min"][3], &line["max"][3]), (&json!(least), &json!(greatest)), "{function} {panel}");
+        assert_eq!(line["max"][4], json!(if function == "sum" { 3 } else { 2 }));
+    }
+}
+
+#[tokio::test]
+async fn eight_thousand_lines_are_folded_within_the_limits() {
+    let served = Served::new();
+    for host in 0..1_000 {
+        for gpu in 0..8 {
+            let value = move |at: i64| f64::from(host * 8 + gpu) + (at % 7) as f64;
+            let samples: Vec<(i64, Value)> = (0..6).map(|at| (START + at * 60, Value::Float(value(at)))).collect();
+            served.store("gpu_percent", &[("host", &format!("n{host}")), ("gpu", &gpu.to_string())], &samples);
+        }
+    }
+    let question = json!({"metric": "gpu_percent", "by": ["host", "gpu"], "top": {"count": 1, "order": "max"}});
+    let panel = panel(&served, 360, 24, question).await;
+    assert_eq!((&panel["lines"], &panel["others"]["count"]), (&json!(8_000), &json!(7_999)), "{panel}");
+    assert_eq!(panel["series"][0]["tags"], json!({"host": "n999", "gpu": "7"}));
+    assert_eq!(panel["series"][0]["avg"][4], json!(8_000));
+    assert_eq!(panel["series"][0]["stats"]["max"], json!(8_004.0));
 }
 
 #[tokio::test]
@@ -236,6 +304,23 @@ async fn a_question_that_is_none_is_refused_with_what_is_wrong() {
         assert_eq!(answer.status, 400, "{}", answer.text());
         assert!(answer.text().contains(wrong), "{}", answer.text());
     }
+}
+
+#[tokio::test]
+async fn panels_come_in_order_unless_whoever_asks_takes_them_as_they_are_ready() {
+    let served = Served::new();
+    let metrics: Vec<String> = (0..40).map(|number| format!("m{number}")).collect();
+    for metric in &metrics {
+        served.store(metric, &[("host", "a")], &seconds(60, |at| at as f64));
+    }
+    let panels: Vec<_> = metrics.iter().map(|metric| json!({"metric": metric, "by": ["host"]})).collect();
+    let mut question = json!({"start": START_MS, "end": START_MS + 60_000, "columns": 10, "panels": panels});
+    let ordered = ask(&served, &question).await;
+    assert!((0..).zip(&ordered).all(|(place, panel)| panel["panel"] == json!(place)));
+    question["as_ready"] = json!(true);
+    let mut ready = ask(&served, &question).await;
+    ready.sort_by_key(|panel| panel["panel"].as_u64());
+    assert_eq!(ready, ordered);
 }
 
 #[test]

@@ -1,0 +1,244 @@
+//! `telem proxy`: the server, with the options of Metric Proxy v2; and what `--proxy` means to other services.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::dragon::DragonHost;
+use super::serve;
+use super::service::{ServiceArgs, level};
+use super::{CliFailure, units};
+use crate::config;
+use crate::footprint::raise_descriptor_limit;
+use crate::protocols::proxy::scrapes::TargetAddress;
+use crate::protocols::proxy::tree::TreeShape;
+use crate::protocols::proxy::{DEFAULT_PORT, JoinPolicy, ProxyOptions};
+
+/// Where clients of Metric Proxy look for its socket, of the user `uid`.
+fn default_socket(uid: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/metric-proxy-{uid}.socket"))
+}
+
+/// What Metric Proxy's clients find at any service.
+#[derive(Debug, Args)]
+pub struct ProxyArgs {
+    /// Be found by clients of Metric Proxy: at 127.0.0.1:1337 and /tmp/metric-proxy-UID.socket
+    ///
+    /// Its paths are at the port of telem, too, and its clients may use the socket of telem.
+    #[arg(long, hide_short_help = true)]
+    proxy: bool,
+    /// Write /metrics as Metric Proxy does, even where that misleads
+    #[arg(long, hide_short_help = true)]
+    proxy_exact: bool,
+    /// How long profiles of jobs are kept, by default a year
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "8760h", value_parser = units::age)]
+    profiles_keep: Duration,
+    /// What a shell runs when an alarm is raised or ends
+    ///
+    /// It is told by TELEM_ALARM (the name), TELEM_ALARM_STATE (raised, cleared), and _JOB, _METRIC, _CONDITION, _VALUE and
+    /// _TIME. After a minute it is killed.
+    #[arg(long, hide_short_help = true, value_name = "CMD")]
+    on_alarm: Option<String>,
+    /// What may be added with /join: anything, what is on this machine unless the token is shown, or nothing
+    #[arg(long, hide_short_help = true, value_name = "WHAT", default_value = "loopback")]
+    proxy_join: JoinChoice,
+    /// How many children of Metric Proxy stand below each other one [default: all stand below this server]
+    #[arg(long, hide_short_help = true, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    proxy_branches: Option<u32>,
+    /// Whether a path may begin with the token, /t/TOKEN/..., as of proxies that cannot send a header
+    #[arg(long, hide_short_help = true, value_name = "on|off", default_value = "on")]
+    proxy_token_path: TokenPathChoice,
+    /// Answer such paths over plain HTTP beyond this machine, too, where others can read the token
+    #[arg(long, hide_short_help = true)]
+    proxy_plain: bool,
+}
+
+/// As [`JoinPolicy`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum JoinChoice {
+    Any,
+    #[default]
+    Loopback,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum TokenPathChoice {
+    #[default]
+    On,
+    Off,
+}
+
+impl Default for ProxyArgs {
+    fn default() -> Self {
+        let profiles_keep = ProxyOptions::default().profiles_keep;
+        let (proxy_join, proxy_token_path) = Default::default();
+        Self {
+            proxy: false,
+            proxy_exact: false,
+            profiles_keep,
+            proxy_join,
+            proxy_branches: None,
+            proxy_token_path,
+            proxy_plain: false,
+            on_alarm: None,
+        }
+    }
+}
+
+impl ProxyArgs {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// Failed when another process has it.
+    pub fn options(&self) -> Result<ProxyOptions, CliFailure> {
+        let uid = rustix::process::getuid().as_raw();
+        Ok(ProxyOptions {
+            port: if self.proxy { Some(claim(DEFAULT_PORT)?) } else { None },
+            socket: self.proxy.then(|| default_socket(uid)),
+            is_exact: self.proxy_exact,
+            profiles_keep: self.profiles_keep,
+            on_alarm: self.on_alarm.clone(),
+            join: match self.proxy_join {
+                JoinChoice::Any => JoinPolicy::Anywhere,
+                JoinChoice::Loopback => JoinPolicy::Here,
+                JoinChoice::None => JoinPolicy::Nobody,
+            },
+            shape: self.proxy_branches.map_or(TreeShape::Flat, |most| TreeShape::Branches(most as usize)),
+            has_token_path: self.proxy_token_path == TokenPathChoice::On,
+            is_plain: self.proxy_plain,
+            ..ProxyOptions::default()
+        })
+    }
+}
+
+/// A port of loopback that nobody else has.
+fn claim(port: u16) -> Result<Arc<TcpListener>, CliFailure> {
+    let taken = |error: io::Error| {
+        let hint = "end the Metric Proxy that runs, or name another port with telem proxy -p PORT";
+        CliFailure::Failed(format!("cannot listen on 127.0.0.1:{port}: {error}; {hint}"))
+    };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(taken)?;
+    listener.set_nonblocking(true).map_err(taken)?;
+    Ok(Arc::new(listener))
+}
+
+/// Take the place of a Metric Proxy v2
+///
+/// This is `telem serve` with the options of Metric Proxy v2. Programs that are linked against its client library, and
+/// its proxy_run, find the socket; its HTTP API is at the port. Unlike the original it listens on loopback: --listen opens
+/// telem's own port, where all paths of the API are as well, to those who know the token.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+#[command(mut_arg("node", |arg| arg.hide_short_help(true)), mut_arg("interval", |arg| arg.hide_short_help(true)))]
+pub struct ProxyCommandArgs {
+    /// Port of its HTTP API, on loopback
+    #[arg(short, long, default_value_t = DEFAULT_PORT, value_name = "PORT")]
+    port: u16,
+    /// Its socket [default: /tmp/metric-proxy-UID.socket]
+    #[arg(short, long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// Where everything is stored, as --data
+    #[arg(short, long, value_name = "DIR", conflicts_with = "data")]
+    target_prefix: Option<PathBuf>,
+    /// Period in which values become samples, in ms
+    #[arg(short = 'S', long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    sampling_period: u64,
+    /// Poll these: HOST:PORT[@MS],...
+    ///
+    /// Other proxies and exporters of Prometheus; every 100 ms, unless MS says otherwise. They are polled again after a
+    /// restart.
+    #[arg(short = 's', long, value_name = "LIST", value_delimiter = ',')]
+    sub_proxies: Vec<String>,
+    /// Be a child of this proxy: HOST:PORT[@MS]
+    ///
+    /// It polls every 100 ms, unless MS says otherwise. A path may stand behind the port, as in HOST:PORT/t/TOKEN. While
+    /// it does not answer, it is asked again.
+    #[arg(short = 'r', long, value_name = "ROOT")]
+    root_proxy: Option<String>,
+    /// Taken for the sake of old command lines: what is kept, --retention-age and --retention-bytes say
+    #[arg(short, long, value_name = "MB", hide_short_help = true)]
+    max_trace_size: Option<u64>,
+    /// Keep no profiles of jobs
+    #[arg(short, long, visible_alias = "inhibit-profile-agreggation", hide_short_help = true)]
+    inhibit_profile_aggregation: bool,
+    /// The controller of the ADMIRE project, which telem does not have
+    #[arg(short = 'c', long, hide = true)]
+    admire_controller: bool,
+    /// What is recorded of the node beside: 1 nothing, 2 its hardware, up to 4
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true, hide_short_help = true)]
+    level: u8,
+    /// The job of what belongs to no other [default: SLURM_JOB_ID, or 'local']
+    #[arg(long, hide_short_help = true, value_name = "ID")]
+    job: Option<String>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  telem proxy
+  telem proxy -p 1337 -u /tmp/proxy.sock -t ./profiles -S 500
+  proxy_run -j myjob -u /tmp/proxy.sock -- ./app
+  curl http://127.0.0.1:1337/job/list";
+
+fn address(option: &str, text: &str) -> Result<(TargetAddress, Duration), CliFailure> {
+    // As the original, which ends with 1.
+    TargetAddress::with_period(text.trim()).map_err(|why| CliFailure::Failed(format!("{option}: {why}")))
+}
+
+/// # Errors
+/// Usage for invalid options; Failed for everything else.
+pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
+    raise_descriptor_limit();
+    let ProxyCommandArgs {
+        port,
+        unix,
+        target_prefix,
+        sampling_period,
+        sub_proxies,
+        root_proxy,
+        max_trace_size,
+        inhibit_profile_aggregation,
+        admire_controller,
+        level,
+        job,
+        service: mut wanted,
+    } = args;
+    if admire_controller {
+        return Err(CliFailure::usage(
+            "-c asks for the controller of the ADMIRE project, which telem does not have; leave it out: alarms run a \
+             command of yours instead",
+        ));
+    }
+    let targets = sub_proxies.iter().map(|target| address("-s", target)).collect::<Result<Vec<_>, _>>()?;
+    let root = root_proxy.map(|root| address("-r", &root)).transpose()?;
+    if max_trace_size.is_some() {
+        let note = "-m limits no traces here: samples go by --retention-age and --retention-bytes";
+        writeln!(io::stderr(), "{note}").unwrap_or_default();
+    }
+    if target_prefix.is_some() {
+        wanted.data = target_prefix;
+    }
+    let job = config::job(job.as_deref(), config::environment).map_err(CliFailure::usage)?;
+    for note in wanted.settle(DragonHost::Serve)? {
+        writeln!(io::stderr(), "{note}").unwrap_or_default();
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let proxy = ProxyOptions {
+        port: Some(claim(port)?),
+        socket: Some(unix.unwrap_or_else(|| default_socket(uid))),
+        period: Duration::from_millis(sampling_period),
+        has_profiles: !inhibit_profile_aggregation,
+        targets,
+        root,
+        ..wanted.reach.proxy.options()?
+    };
+    let mut options = serve::shared_options(wanted, level, job)?;
+    options.protocols.proxy = proxy;
+    serve::serve(options)
+}

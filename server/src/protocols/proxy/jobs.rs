@@ -1,0 +1,170 @@
+//! `/job` and `/job/list`: what is live, and what it counts.
+
+use std::sync::Arc;
+
+use axum::extract::State as Of;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use axum::routing::any;
+use axum::{Extension, Router};
+use bytes::Bytes;
+use futures::stream;
+use telem_ingest::counters::ScopeId;
+
+use super::live::{BesideReadings, ProxyLive};
+use super::reply::{self, ProxyState, RequestParams};
+use super::scrapes::LINEAGE;
+use super::scrapes::node::{OWN_NODE, OWN_NODE_WHOLE};
+use super::shapes::{JobDesc, PROFILE_TAIL, write_metrics, write_profile_head};
+use crate::http::asker::ShownToken;
+
+pub fn routes() -> Router<Arc<ProxyLive>> {
+    Router::new()
+        .route("/job", any(profiles))
+        .route("/job/", any(profiles))
+        .route("/job/list", any(list))
+        .route("/job/list/", any(list))
+        .route("/job/{*other}", any(reply::unknown_segment))
+        // As the original's documentation calls it.
+        .route("/joblist", any(list))
+        .route("/joblist/", any(list))
+}
+
+async fn list(Of(live): ProxyState) -> Response {
+    let jobs: Vec<JobDesc> = live.live_jobs().into_iter().map(|(desc, _)| desc).collect();
+    reply::json(&jobs)
+}
+
+async fn profiles(
+    Of(live): ProxyState,
+    headers: HeaderMap,
+    shown: Option<Extension<ShownToken>>,
+    RequestParams(params): RequestParams,
+) -> Response {
+    match params.get("job") {
+        Some(id) => match live.live_job(id) {
+            Some((desc, scope)) => {
+                reply::streamed(reply::JSON, ProfileWriter::new(live, vec![(desc, scope)], ProfileChoice::One).parts())
+            }
+            None => reply::refused("No such Job ID"),
+        },
+        None if headers.get(LINEAGE).is_some_and(|asker| live.scrapes.polls(asker.as_bytes())) => {
+            let why = "this server polls the one that asks; each would count what the other one has, again and again";
+            reply::failed(StatusCode::CONFLICT, why)
+        }
+        None => {
+            live.tree.note_poll(live.state.clock.monotonic(), headers.contains_key(LINEAGE));
+            // Others may ask for this node alone, and a node that ends does not wait for them.
+            let is_head = shown.is_some() && headers.contains_key(OWN_NODE);
+            let look = is_head.then(|| live.options.looks.begin());
+            // To the head of its job a node also tells what ended a moment ago: else the last values would be missed.
+            let (jobs, choice) = match headers.get(OWN_NODE) {
+                Some(wanted) if wanted == OWN_NODE_WHOLE => (live.recent_jobs(), ProfileChoice::Whole),
+                Some(_) => (live.recent_jobs(), ProfileChoice::All),
+                None => (live.live_jobs(), ProfileChoice::All),
+            };
+            let lineage = live.scrapes.lineage().and_then(|id| id.parse().ok());
+            let mut writer = ProfileWriter::new(live, jobs, choice);
+            writer.look = look;
+            let mut answer = reply::streamed(reply::JSON, writer.parts());
+            if let Some(lineage) = lineage {
+                answer.headers_mut().insert(LINEAGE, lineage);
+            }
+            answer
+        }
+    }
+}
+
+/// What an answer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProfileChoice {
+    /// An array of jobs, with the counters that have data.
+    All,
+    /// An array of jobs, with all of their counters.
+    Whole,
+    /// One job, with all of its counters.
+    One,
+}
+
+/// Writes jobs with their counters, a block of counters at a time.
+struct ProfileWriter {
+    live: Arc<ProxyLive>,
+    jobs: std::vec::IntoIter<(JobDesc, ScopeId)>,
+    choice: ProfileChoice,
+    ts: u64,
+    /// The scope that is being written, and how many of its counters are.
+    open: Option<(ScopeId, usize, bool)>,
+    /// What belongs to it beside.
+    beside: BesideReadings,
+    is_first_job: bool,
+    is_over: bool,
+    /// The look of a head that it answers.
+    look: Option<u64>,
+}
+
+impl ProfileWriter {
+    fn new(live: Arc<ProxyLive>, jobs: Vec<(JobDesc, ScopeId)>, choice: ProfileChoice) -> Self {
+        let ts = live.now_ms().saturating_mul(1_000);
+        let (jobs, beside) = (jobs.into_iter(), BesideReadings::default());
+        Self { live, jobs, choice, ts, open: None, beside, is_first_job: true, is_over: false, look: None }
+    }
+
+    fn parts(self) -> impl futures::Stream<Item = Bytes> + Send + 'static {
+        stream::unfold(self, |mut writer| async move {
+            let part = writer.next()?;
+            Some((part, writer))
+        })
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            if let Some(look) = self.look.take() {
+                self.live.options.looks.end(look);
+            }
+            return None;
+        }
+        let mut text = Vec::with_capacity(64 << 10);
+        match self.open.take() {
+            Some((scope, written, mut is_first)) => {
+                let mut readings = self.live.table.readings(scope, written);
+                if readings.is_empty() {
+                    text.extend_from_slice(PROFILE_TAIL);
+                } else {
+                    let written = written + readings.len();
+                    readings.retain(|reading| !self.beside.has(&reading.name));
+                    if self.choice == ProfileChoice::All {
+                        readings.retain(|reading| reading.value.has_data());
+                    }
+                    write_metrics(&readings, self.ts, &mut is_first, &mut text);
+                    self.open = Some((scope, written, is_first));
+                }
+            }
+            None => match self.jobs.next() {
+                Some((desc, scope)) => {
+                    text.extend_from_slice(match (self.choice, std::mem::take(&mut self.is_first_job)) {
+                        (ProfileChoice::One, _) => b"",
+                        (_, true) => b"[",
+                        (_, false) => b",",
+                    });
+                    write_profile_head(&desc, &mut text);
+                    let mut is_first = true;
+                    self.beside = self.live.beside(scope);
+                    if self.choice == ProfileChoice::All {
+                        self.beside.readings.retain(|reading| reading.value.has_data());
+                    }
+                    write_metrics(&self.beside.readings, self.ts, &mut is_first, &mut text);
+                    self.open = Some((scope, 0, is_first));
+                }
+                None => {
+                    self.is_over = true;
+                    match (self.choice, self.is_first_job) {
+                        (ProfileChoice::One, _) => return None,
+                        (_, true) => text.extend_from_slice(b"[]"),
+                        (_, false) => text.push(b']'),
+                    }
+                }
+            },
+        }
+        Some(text.into())
+    }
+}

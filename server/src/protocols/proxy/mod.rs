@@ -1,0 +1,264 @@
+//! What clients of Metric Proxy v2 talk to: its socket, and its HTTP API. docs/proxy.md says what is the same, what is
+//! better and what is refused.
+//!
+//! Clients keep counters and gauges by name. Their [`socket`] brings values into the [`live`] table, which answers every
+//! question about the present; at each tick it is written as samples. A job is a [`run`](runs): it has a lane of the
+//! table while clients of it are connected, and leaves a profile. What must outlive this process beside samples is
+//! [`kept`](keeping) as records of the database.
+
+pub(crate) mod alarms;
+pub mod calls;
+pub mod clients;
+pub(crate) mod ftio;
+mod jobs;
+pub(crate) mod keeping;
+pub(crate) mod live;
+mod metrics;
+pub(crate) mod models;
+pub(crate) mod own;
+mod pages;
+mod profiles;
+pub(crate) mod program;
+mod push;
+pub(crate) mod queue;
+pub(crate) mod reply;
+pub(crate) mod runs;
+pub(crate) mod scrapes;
+pub(crate) mod shapes;
+pub(crate) mod socket;
+mod system;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub(crate) mod traces;
+pub(crate) mod tree;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use futures::future::BoxFuture;
+use telem_ingest::decode::proxy::DescribedJob;
+
+use self::clients::ProxyClients;
+use self::live::ProxyLive;
+use self::scrapes::TargetAddress;
+use self::scrapes::node::{HeadLooks, PolledNodes};
+use self::tree::TreeShape;
+use crate::protocol::{Language, ListenerPlace, OwnListener, Protocol, ValueService};
+use crate::state::State;
+use crate::token::Token;
+
+/// The port of the original.
+pub const DEFAULT_PORT: u16 = 1337;
+/// How often values become samples, where nothing else is said.
+pub const DEFAULT_PERIOD: Duration = Duration::from_secs(1);
+
+/// What a server is told about Metric Proxy.
+#[derive(Clone, Debug)]
+pub struct ProxyOptions {
+    /// A port of its own, where it is wanted. It does not block.
+    pub port: Option<Arc<TcpListener>>,
+    /// A socket of its own, where it is wanted.
+    pub socket: Option<PathBuf>,
+    /// How often values become samples.
+    pub period: Duration,
+    /// `/metrics` is written as the original does, even where that misleads.
+    pub is_exact: bool,
+    /// Jobs leave profiles.
+    pub has_profiles: bool,
+    /// How long names stay in the live table that only jobs have which are over.
+    pub idle_names_keep: Duration,
+    /// How long profiles are kept.
+    pub profiles_keep: Duration,
+    /// What a shell runs when an alarm is raised or ends.
+    pub on_alarm: Option<String>,
+    /// How often FTIO is asked, where it is.
+    pub ftio_interval: Duration,
+    /// Where squeue, Extra-P and FTIO are looked for, with colons between; `None` is the PATH.
+    pub search_path: Option<OsString>,
+    /// What is polled, and how often.
+    pub targets: Vec<(TargetAddress, Duration)>,
+    /// The proxy that this one is to stand below, and how often that is to poll it.
+    pub root: Option<(TargetAddress, Duration)>,
+    /// What clients may let this server poll.
+    pub join: JoinPolicy,
+    pub shape: TreeShape,
+    /// A path may begin with the token.
+    pub has_token_path: bool,
+    /// Also where others can read it.
+    pub is_plain: bool,
+    /// The job that the server was started for.
+    pub own_job: Option<DescribedJob>,
+    /// Where others find this server; `None` until it listens.
+    pub reach: Option<ProxyReach>,
+    /// What its head, where it has one, looked at.
+    pub looks: Arc<HeadLooks>,
+    /// Who is connected to its sockets.
+    pub clients: Arc<ProxyClients>,
+    /// The nodes of its job, where it is the head of one.
+    pub nodes: Option<PolledNodes>,
+}
+
+/// What clients may let a server poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JoinPolicy {
+    Anywhere,
+    /// What is on this machine, unless they show the token.
+    #[default]
+    Here,
+    Nobody,
+}
+
+/// Where others find a server, and what they must show.
+#[derive(Clone, Debug)]
+pub struct ProxyReach {
+    pub address: SocketAddr,
+    pub token: Token,
+}
+
+impl Default for ProxyOptions {
+    fn default() -> Self {
+        Self {
+            port: None,
+            socket: None,
+            period: DEFAULT_PERIOD,
+            is_exact: false,
+            has_profiles: true,
+            idle_names_keep: Duration::from_secs(3600),
+            profiles_keep: Duration::from_secs(365 * 24 * 3600),
+            on_alarm: None,
+            ftio_interval: ftio::FTIO_INTERVAL,
+            search_path: None,
+            targets: Vec::new(),
+            root: None,
+            join: JoinPolicy::default(),
+            shape: TreeShape::default(),
+            has_token_path: true,
+            is_plain: false,
+            own_job: None,
+            reach: None,
+            looks: Arc::default(),
+            clients: Arc::default(),
+            nodes: None,
+        }
+    }
+}
+
+/// Where clients of Metric Proxy find a server of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyPlace {
+    pub port: Option<u16>,
+    pub socket: Option<PathBuf>,
+}
+
+impl fmt::Display for ProxyPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Metric Proxy's")?;
+        if let Some(port) = self.port {
+            write!(f, " API at http://127.0.0.1:{port}")?;
+        }
+        if let Some(socket) = &self.socket {
+            write!(f, " socket at {}", socket.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl ProxyOptions {
+    /// The place, where there is one of its own.
+    pub fn place(&self) -> Option<ProxyPlace> {
+        let port = self.port.as_ref().and_then(|port| port.local_addr().ok()).map(|address| address.port());
+        (port.is_some() || self.socket.is_some()).then(|| ProxyPlace { port, socket: self.socket.clone() })
+    }
+}
+
+/// Metric Proxy, as far as others speak to it.
+#[derive(Debug)]
+pub struct MetricProxy {
+    live: Arc<ProxyLive>,
+}
+
+impl MetricProxy {
+    pub fn new(state: Arc<State>, options: ProxyOptions) -> Self {
+        Self { live: ProxyLive::start(state, options) }
+    }
+
+    /// Every path of the original.
+    fn paths(live: &Arc<ProxyLive>) -> Router {
+        Router::new()
+            .merge(jobs::routes())
+            .merge(metrics::routes())
+            .merge(push::routes())
+            .merge(scrapes::routes())
+            .merge(tree::routes())
+            .merge(pages::routes())
+            .merge(alarms::routes())
+            .merge(profiles::routes())
+            .merge(models::routes())
+            .merge(traces::routes())
+            .merge(queue::routes())
+            .with_state(Arc::clone(live))
+    }
+}
+
+impl Protocol for MetricProxy {
+    fn routes(self: Arc<Self>) -> Router {
+        Self::paths(&self.live)
+    }
+
+    fn values(self: Arc<Self>) -> Option<Arc<dyn ValueService>> {
+        Some(Arc::new(socket::ProxySocket::new(Arc::clone(&self.live))))
+    }
+
+    fn work(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        let live = Arc::clone(&self.live);
+        Some(Box::pin(async move {
+            own::begin(&live).await;
+            let (alarms, rhythms) = (alarms::watch(Arc::clone(&live)), ftio::watch(Arc::clone(&live)));
+            let (polling, meeting) = (live.scrapes.run(&live), live.scrapes.follow_nodes(&live));
+            tokio::join!(live.tick_forever(), polling, meeting, live.tree.climb(&live), alarms, rhythms);
+        }))
+    }
+
+    fn farewell(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        let live = Arc::clone(&self.live);
+        live.options
+            .root
+            .is_some()
+            .then(|| -> BoxFuture<'static, ()> { Box::pin(async move { live.tree.leave(&live).await }) })
+    }
+
+    fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
+        let live = Arc::clone(&self.live);
+        Some(Box::pin(async move {
+            own::end(&live).await;
+            live.close().await;
+        }))
+    }
+
+    fn listeners(self: Arc<Self>) -> Vec<OwnListener> {
+        let options = &self.live.options;
+        let port = options.port.clone().map(|port| OwnListener {
+            place: ListenerPlace::Bound(port),
+            language: Language::Http(Self::paths(&self.live).merge(pages::root()).fallback(unknown)),
+        });
+        let socket = options.socket.clone().map(|path| OwnListener {
+            place: ListenerPlace::Path(path),
+            language: Language::Values(Arc::new(socket::ProxySocket::new(Arc::clone(&self.live)))),
+        });
+        port.into_iter().chain(socket).collect()
+    }
+}
+
+/// What the original answers at paths that it does not know.
+async fn unknown(_: Request) -> Response {
+    reply::nothing_there()
+}

@@ -1,0 +1,320 @@
+//! What a child tells: its jobs with their counters.
+//!
+//! `main` of a child is a lane below our `main`, and each of its jobs is a part of the job of the same id. Their totals
+//! are kept apart ([`passed`](super::passed)): so `main` is exact whenever all of a child's jobs are not, as an answer is
+//! no snapshot, and what a child counts without a job is in its `main` alone. `Node: x` stands beside our own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use telem_ingest::counters::{
+    CounterReading, CounterRefusal, CounterValue, GaugeSource, GaugeValue, LaneTags, ScopeId, Withdrawal,
+};
+use telem_ingest::default_tags::DefaultTags;
+
+use super::super::live::{CHILD_LANE, LANE_TAG, MAIN, NODE, ProxyLive, TARGET_TAG};
+use super::super::runs::RunSeat;
+use super::super::shapes::JobDesc;
+use super::fetch::TargetAnswer;
+use super::node::{NodeChoice, is_node, prefix_of};
+use super::passed::{CounterFall, PassedCounters};
+use super::{ScrapeTarget, records};
+
+/// Most jobs of one child.
+pub const CHILD_JOBS_MAX: usize = 10_000;
+/// After so many polls a node is to tell counters that are 0, too, unless a job began.
+const WHOLE_POLLS: u32 = 16;
+/// What every proxy counts of itself: lower than before, it was started anew.
+const LOOKS: &str = "proxy_scrape_total";
+
+/// A job of a child, as it tells it.
+#[derive(Debug, Deserialize)]
+struct ChildJob {
+    desc: JobDesc,
+    counters: Vec<ChildMetric>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChildMetric {
+    name: String,
+    #[serde(default)]
+    doc: String,
+    ctype: ChildValue,
+}
+
+/// An original writes `null` for what is no number.
+#[derive(Debug, Deserialize)]
+enum ChildValue {
+    Counter { value: Option<f64> },
+    Gauge { min: Option<f64>, max: Option<f64>, hits: Option<f64>, total: Option<f64> },
+}
+
+/// A job of a child that is live.
+#[derive(Debug)]
+struct ChildScope {
+    start_time: u64,
+    lane: ScopeId,
+    /// Of a job: what the node of the child is like, which is no part of what is stored of it.
+    beside: Option<ScopeId>,
+    counters: PassedCounters,
+    place: ScopePlace,
+}
+
+#[derive(Debug)]
+enum ScopePlace {
+    Main,
+    /// Beside our own.
+    Node,
+    /// Our own, too.
+    OwnNode,
+    Job(RunSeat),
+}
+
+/// All that a child has.
+#[derive(Debug)]
+pub struct ChildScopes {
+    target: Arc<ScrapeTarget>,
+    scopes: BTreeMap<String, ChildScope>,
+    /// Jobs of a node that it told to be over, and when they ended: it tells them for a while.
+    over: BTreeMap<String, u64>,
+    /// Polls until a node is to tell counters that are 0, too.
+    until_whole: u32,
+}
+
+impl ChildScopes {
+    pub fn new(target: &Arc<ScrapeTarget>) -> Self {
+        Self { target: Arc::clone(target), scopes: BTreeMap::new(), over: BTreeMap::new(), until_whole: 0 }
+    }
+
+    /// Takes what it tells now.
+    ///
+    /// # Errors
+    /// When that is no list of jobs, or nothing that may be counted here.
+    pub async fn take(&mut self, live: &Arc<ProxyLive>, answer: TargetAnswer) -> Result<(), String> {
+        let told = tokio::task::spawn_blocking(move || parse(&answer)).await;
+        let (lineage, mut jobs) = told.map_err(|panic| format!("its answer cannot be read: {panic}"))??;
+        live.scrapes.check_lineage(live, &self.target, lineage.as_deref())?;
+        let over = self.take_ended(&mut jobs);
+        let known = self.scopes.len();
+        for job in &jobs {
+            if let Err(refusal) = self.open(live, &job.desc).await {
+                live.refuse(&refusal);
+            }
+        }
+        let fall = self.begin_poll(lineage.as_deref(), &jobs);
+        let starts = self.starts(live, &jobs);
+        let ids: BTreeSet<String> = jobs.iter().map(|job| job.desc.jobid.clone()).collect();
+        let mut scopes = std::mem::take(&mut self.scopes);
+        let (worker, target) = (Arc::clone(live), Arc::clone(&self.target));
+        // Of many counters that is work for a while.
+        let applied = tokio::task::spawn_blocking(move || {
+            for job in jobs {
+                if let Some(scope) = scopes.get_mut(&job.desc.jobid) {
+                    apply(&worker, &target, scope, job, fall);
+                }
+            }
+            scopes
+        });
+        self.scopes = applied.await.map_err(|panic| format!("its values cannot be taken: {panic}"))?;
+        // Behind the offsets: without them it would not be known that the child began anew.
+        self.target.keep_child(&live.state, lineage, starts);
+        self.until_whole =
+            if self.scopes.len() > known { 0 } else { self.until_whole.checked_sub(1).unwrap_or(WHOLE_POLLS) };
+        let is_over = |id: &String| !ids.contains(id) || over.contains(id);
+        let gone: Vec<String> = self.scopes.keys().filter(|id| is_over(id)).cloned().collect();
+        for id in gone {
+            self.end(live, &id).await;
+        }
+        Ok(())
+    }
+
+    /// What a node is to tell next.
+    pub fn choice(&self) -> NodeChoice {
+        if self.until_whole == 0 { NodeChoice::Whole } else { NodeChoice::Data }
+    }
+
+    /// Jobs that a node tells for the last time, with their last values. Those of which it told that before are left out.
+    fn take_ended(&mut self, jobs: &mut Vec<ChildJob>) -> BTreeSet<String> {
+        if !is_node(&self.target.key) {
+            return BTreeSet::new();
+        }
+        let ended = jobs.iter().filter(|job| job.desc.end_time > 0);
+        let ended: BTreeMap<String, u64> = ended.map(|job| (job.desc.jobid.clone(), job.desc.end_time)).collect();
+        let before = std::mem::replace(&mut self.over, ended);
+        jobs.retain(|job| job.desc.end_time == 0 || before.get(&job.desc.jobid) != Some(&job.desc.end_time));
+        jobs.iter().filter(|job| job.desc.end_time > 0).map(|job| job.desc.jobid.clone()).collect()
+    }
+
+    /// What lower counters mean this time. Of a child that was started anew, all begin anew.
+    fn begin_poll(&mut self, lineage: Option<&str>, jobs: &[ChildJob]) -> CounterFall {
+        let is_anew = match (self.target.lineage().as_deref(), lineage) {
+            (Some(before), Some(now)) => before != now,
+            (Some(_), None) | (None, Some(_)) => true,
+            (None, None) => self.looks_anew(jobs),
+        };
+        if is_anew {
+            for scope in self.scopes.values_mut() {
+                scope.counters.begin_anew();
+            }
+        }
+        if lineage.is_some() { CounterFall::Loss } else { CounterFall::Reset }
+    }
+
+    /// Whether a child that does not say it was started anew.
+    fn looks_anew(&self, jobs: &[ChildJob]) -> bool {
+        let Some((name, before)) = self.scopes.get(MAIN).and_then(|main| main.counters.with_prefix(LOOKS)) else {
+            return false;
+        };
+        let main = jobs.iter().find(|job| job.desc.jobid == MAIN);
+        let now = main.and_then(|main| main.counters.iter().find(|metric| *metric.name == *name));
+        match now.map(|metric| &metric.ctype) {
+            Some(ChildValue::Counter { value: Some(now) }) => *now < before,
+            _ => before > 0.0,
+        }
+    }
+
+    /// Makes a place for a job, unless it has one.
+    async fn open(&mut self, live: &Arc<ProxyLive>, desc: &JobDesc) -> Result<(), CounterRefusal> {
+        let id = &desc.jobid;
+        if let Some(scope) = self.scopes.get_mut(id) {
+            if scope.start_time != desc.start_time {
+                // Another run of it, with counters of its own.
+                scope.counters.begin_anew();
+                scope.start_time = desc.start_time;
+            }
+            return Ok(());
+        }
+        let source = self.target.source();
+        let (lane, sum, place) = if id == MAIN {
+            (self.target.main_lane(live), None, ScopePlace::Main)
+        } else if *id == live.node_id() {
+            (self.target.own_node(live), None, ScopePlace::OwnNode)
+        } else if id.starts_with(NODE) {
+            (live.scrapes.open_node(live, desc, source), None, ScopePlace::Node)
+        } else if id.is_empty() {
+            return Ok(());
+        } else {
+            let (seat, sum) = live.runs.join_part(live, desc.clone(), &self.target.key, source).await?;
+            (seat.lane, Some(sum), ScopePlace::Job(seat))
+        };
+        let totals = live.table.all(lane).into_iter().filter_map(|reading| match reading.value {
+            CounterValue::Counter(total) => Some((reading.name, total)),
+            CounterValue::Gauge(_) => None,
+        });
+        let offsets = records::offsets(&live.state, &self.target.key, id);
+        let mut counters = PassedCounters::resume(totals, &offsets);
+        if self.target.starts().get(id).is_some_and(|start| *start != desc.start_time) {
+            counters.begin_anew();
+        }
+        let beside = sum.map(|sum| live.table.open_part(source, &[sum]));
+        let scope = ChildScope { start_time: desc.start_time, lane, beside, counters, place };
+        self.scopes.insert(id.clone(), scope);
+        Ok(())
+    }
+
+    /// When its jobs began, and those that may come back.
+    fn starts(&self, live: &ProxyLive, jobs: &[ChildJob]) -> BTreeMap<String, u64> {
+        let earlier = self.target.starts().into_iter().filter(|(id, _)| live.runs.has_part(id, &self.target.key));
+        let now = jobs.iter().map(|job| (job.desc.jobid.clone(), job.desc.start_time));
+        earlier.chain(now).collect()
+    }
+
+    /// A job is not live there any more.
+    async fn end(&mut self, live: &Arc<ProxyLive>, id: &str) {
+        let Some(scope) = self.scopes.remove(id) else { return };
+        match scope.place {
+            ScopePlace::Main | ScopePlace::OwnNode => live.table.withdraw(scope.lane, Withdrawal::Gauges),
+            ScopePlace::Node => {
+                live.table.withdraw(scope.lane, Withdrawal::Gauges);
+                live.scrapes.close_node(live, id, scope.lane);
+            }
+            ScopePlace::Job(seat) => {
+                if !live.runs.leave(live, seat).await {
+                    // It goes on elsewhere, and what is true there alone counts.
+                    live.table.withdraw(scope.lane, Withdrawal::Gauges);
+                }
+            }
+        }
+        if let Some(beside) = scope.beside {
+            // Should the job come back, it is told anew.
+            live.table.withdraw(beside, Withdrawal::All);
+            live.table.close(beside);
+        }
+    }
+
+    /// The child is lost, or is not polled any more: what it had ends. What it counted stays.
+    pub async fn lose(&mut self, live: &Arc<ProxyLive>) {
+        let ids: Vec<String> = self.scopes.keys().cloned().collect();
+        for id in ids {
+            self.end(live, &id).await;
+        }
+    }
+}
+
+fn parse(answer: &TargetAnswer) -> Result<(Option<String>, Vec<ChildJob>), String> {
+    let mut jobs: Vec<ChildJob> = serde_json::from_slice(&answer.body)
+        .map_err(|error| format!("its /job is no list of jobs with their counters: {error}"))?;
+    if jobs.len() > CHILD_JOBS_MAX {
+        return Err(format!("it has {} jobs; at most {CHILD_JOBS_MAX} are taken", jobs.len()));
+    }
+    // One that is there twice would be counted twice.
+    let mut known = BTreeSet::new();
+    jobs.retain(|job| known.insert(job.desc.jobid.clone()));
+    Ok((answer.lineage.clone(), jobs))
+}
+
+fn apply(live: &ProxyLive, target: &ScrapeTarget, scope: &mut ChildScope, job: ChildJob, fall: CounterFall) {
+    let id = job.desc.jobid;
+    let is_job = scope.beside.is_some();
+    let mut readings = Vec::with_capacity(job.counters.len());
+    let mut beside = Vec::new();
+    for ChildMetric { name, doc, ctype } in job.counters {
+        let is_of_node = live.system.doc(&name).is_some();
+        // Both read the same machine.
+        if is_of_node && matches!(scope.place, ScopePlace::OwnNode) {
+            continue;
+        }
+        let value = match ctype {
+            ChildValue::Counter { value: Some(told) } if told.is_finite() => {
+                // The counters of a node are in all of its jobs, and are the node's.
+                let is_apart = is_of_node && is_job;
+                CounterValue::Counter(if is_apart { told } else { scope.counters.total(&name, told, fall) })
+            }
+            ChildValue::Gauge { min: Some(min), max: Some(max), hits: Some(hits), total: Some(total) } => {
+                CounterValue::Gauge(GaugeValue { min, max, hits, total })
+            }
+            ChildValue::Counter { .. } | ChildValue::Gauge { .. } => continue,
+        };
+        let reading = CounterReading { name: name.into(), doc: doc.into(), value };
+        if is_of_node && is_job { beside.push(reading) } else { readings.push(reading) }
+    }
+    scope.counters.end_poll(fall);
+    // First, so that no total is written that its offset does not explain.
+    if let Some(offsets) = scope.counters.changed_offsets() {
+        records::keep_offsets(&live.state, &target.key, &id, &offsets);
+    }
+    let mut refusals = live.table.tell(scope.lane, &readings);
+    if let Some(lane) = scope.beside {
+        refusals.extend(live.table.tell(lane, &beside));
+    }
+    for refusal in refusals {
+        live.refuse(&refusal);
+    }
+}
+
+/// The tags of all that a child counts.
+pub fn main_tags(live: &ProxyLive, target: &Arc<str>) -> LaneTags {
+    let default = DefaultTags::of_process(live.host_of_target(target), None);
+    let more = vec![(LANE_TAG.into(), CHILD_LANE.into()), (TARGET_TAG.into(), Arc::clone(target))];
+    LaneTags { default, more, prefix: prefix_of(target) }
+}
+
+/// The lane of all that a child counts, with what it counted before.
+pub fn open_main(live: &ProxyLive, tags: LaneTags, source: GaugeSource, readings: &[CounterReading]) -> ScopeId {
+    let lane = live.table.open_lane(tags, source, &[live.main]);
+    for refusal in live.table.tell(lane, readings) {
+        live.refuse(&refusal);
+    }
+    lane
+}

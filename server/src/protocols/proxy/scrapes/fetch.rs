@@ -1,0 +1,197 @@
+//! What targets are asked, and how much of an answer is read.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::address::{TargetAddress, is_here};
+use super::node::{NodeChoice, OWN_NODE, OWN_NODE_WHOLE};
+use super::{LINEAGE, ScrapeKind};
+use crate::client::Client;
+
+/// Longest that a connection may take to come about.
+const CONNECT_MAX: Duration = Duration::from_secs(3);
+/// Longest silence within an answer.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Longest that a whole answer may take.
+pub const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Largest answer of a proxy, and of an exporter.
+pub const PROXY_BYTES_MAX: usize = 256 << 20;
+pub const EXPORTER_BYTES_MAX: usize = 64 << 20;
+/// Largest of a page, and of an acknowledgement.
+const PAGE_BYTES_MAX: usize = 1 << 20;
+/// What marks a proxy's page.
+const MARK: &str = "<html>";
+/// Both formats are read.
+const ACCEPTED: &str = "text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.8";
+
+/// Which targets may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetReach {
+    Anywhere,
+    /// On this machine only.
+    Here,
+}
+
+/// What a target answered.
+#[derive(Debug)]
+pub struct TargetAnswer {
+    pub body: Vec<u8>,
+    pub content_type: String,
+    /// Which database counts there, where it is one of ours.
+    pub lineage: Option<String>,
+}
+
+/// Asks for a path.
+///
+/// # Errors
+/// Says why there is no answer, or none with a status of 2xx; without what of the address is secret.
+pub async fn get(
+    address: &TargetAddress,
+    reach: TargetReach,
+    path: &str,
+    bytes_max: usize,
+) -> Result<TargetAnswer, String> {
+    let header = (path == "/metrics").then_some((header::ACCEPT, HeaderValue::from_static(ACCEPTED)));
+    whole(address, reach, path, bytes_max, header).await
+}
+
+/// Asks a child for its jobs, and says who asks.
+///
+/// # Errors
+/// As [`get`].
+pub async fn jobs(address: &TargetAddress, reach: TargetReach, own: Option<&str>) -> Result<TargetAnswer, String> {
+    let own = own.and_then(|own| Some((HeaderName::from_static(LINEAGE), own.parse().ok()?)));
+    whole(address, reach, "/job", PROXY_BYTES_MAX, own).await
+}
+
+/// Asks a node of our own job, which would hand the question on to us, for what it counts itself.
+///
+/// # Errors
+/// As [`get`].
+pub async fn node_jobs(
+    node: &str,
+    client: &Client,
+    own: Option<&str>,
+    choice: NodeChoice,
+) -> Result<TargetAnswer, String> {
+    let own = own.and_then(|own| Some((HeaderName::from_static(LINEAGE), own.parse().ok()?)));
+    let wanted = match choice {
+        NodeChoice::Data => "true",
+        NodeChoice::Whole => OWN_NODE_WHOLE,
+    };
+    let headers = own.into_iter().chain([(HeaderName::from_static(OWN_NODE), HeaderValue::from_static(wanted))]);
+    let answer = exchange(client, &node, "/job", PROXY_BYTES_MAX, headers.collect());
+    let answer = tokio::time::timeout(ANSWER_MAX, answer).await;
+    answer.map_err(|_| format!("{node} did not answer whole within {} s", ANSWER_MAX.as_secs()))?
+}
+
+/// The client of a target: it does not wait long.
+pub fn patient(client: Client) -> Client {
+    client.with_connect_timeout(CONNECT_MAX).with_silence(SILENCE_MAX)
+}
+
+async fn whole(
+    address: &TargetAddress,
+    reach: TargetReach,
+    path: &str,
+    bytes_max: usize,
+    header: Option<(HeaderName, HeaderValue)>,
+) -> Result<TargetAnswer, String> {
+    let asked = async {
+        let client = address.client(place(address, reach).await?, CONNECT_MAX, SILENCE_MAX);
+        exchange(&client, address, path, bytes_max, header.into_iter().collect()).await
+    };
+    let answer = tokio::time::timeout(ANSWER_MAX, asked).await;
+    let answer = answer.map_err(|_| format!("{address} did not answer whole within {} s", ANSWER_MAX.as_secs()))?;
+    answer.map_err(|why| address.censored(&why))
+}
+
+/// `address` is what the target is called where something is wrong.
+async fn exchange(
+    client: &Client,
+    address: &(dyn fmt::Display + Sync),
+    path: &str,
+    bytes_max: usize,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) -> Result<TargetAnswer, String> {
+    let answer = client.pass(Method::GET, path, headers, Bytes::new()).await.map_err(|error| error.to_string())?;
+    let status = answer.status();
+    let content_type = answer.header(header::CONTENT_TYPE.as_str()).unwrap_or_default().to_owned();
+    let lineage = answer.header(LINEAGE).map(str::to_owned);
+    let body = answer.read(bytes_max + 1).await.map_err(|error| error.to_string())?;
+    if !status.is_success() {
+        return Err(refusal(address, path, status.as_u16(), &body));
+    }
+    if body.len() > bytes_max {
+        return Err(format!("the answer of {address} is larger than {bytes_max} bytes"));
+    }
+    Ok(TargetAnswer { body, content_type, lineage })
+}
+
+fn refusal(address: &dyn fmt::Display, path: &str, status: u16, body: &[u8]) -> String {
+    let path = path.split('?').next().unwrap_or_default();
+    let told: Option<TargetAck> = serde_json::from_slice(body).ok();
+    let why = told.map(|told| format!(": {}", told.operation.chars().take(256).collect::<String>()));
+    format!("{address} answered {path} with status {status}{}", why.unwrap_or_default())
+}
+
+/// The one address that is asked, where it must be on this machine.
+async fn place(address: &TargetAddress, reach: TargetReach) -> Result<Option<SocketAddr>, String> {
+    if reach == TargetReach::Anywhere {
+        return Ok(None);
+    }
+    let found = tokio::time::timeout(CONNECT_MAX, address.resolve()).await;
+    let found =
+        found.map_err(|_| format!("the name of {address} is not found within {} s", CONNECT_MAX.as_secs()))??;
+    let here = found.iter().find(|place| is_here(place.ip()));
+    here.copied().map(Some).ok_or_else(|| {
+        format!(
+            "{address} is not on this machine, and who joins it showed no token; send 'Authorization: Bearer TOKEN' with \
+             the token of the connection file, or start the server with --proxy-join any"
+        )
+    })
+}
+
+/// What a target is.
+///
+/// # Errors
+/// When it is neither, or does not answer.
+pub async fn probe(address: &TargetAddress, reach: TargetReach) -> Result<ScrapeKind, String> {
+    let page = get(address, reach, "/is_admire_proxy.html", PAGE_BYTES_MAX).await;
+    let has_mark = |answer: &TargetAnswer| String::from_utf8_lossy(&answer.body).contains(MARK);
+    if page.as_ref().is_ok_and(has_mark) {
+        return Ok(ScrapeKind::Proxy);
+    }
+    let metrics = get(address, reach, "/metrics", EXPORTER_BYTES_MAX).await?;
+    if has_mark(&metrics) {
+        return Err(format!("{address} is neither a proxy nor an exporter: its /metrics is a page"));
+    }
+    Ok(ScrapeKind::Prometheus)
+}
+
+/// An acknowledgement of a proxy.
+#[derive(Debug, Deserialize)]
+struct TargetAck {
+    operation: String,
+    #[serde(default)]
+    success: bool,
+}
+
+/// What a proxy acknowledges.
+///
+/// # Errors
+/// When it does not.
+pub async fn acknowledged(address: &TargetAddress, path: &str) -> Result<String, String> {
+    let answer = get(address, TargetReach::Anywhere, path, PAGE_BYTES_MAX).await?;
+    let path = path.split('?').next().unwrap_or_default();
+    match serde_json::from_slice(&answer.body) {
+        Ok(TargetAck { operation, success: true }) => Ok(operation),
+        Ok(TargetAck { operation, success: false }) => Err(format!("{address} refused {path}: {operation}")),
+        Err(error) => Err(format!("{address} answered {path} with no acknowledgement: {error}")),
+    }
+}

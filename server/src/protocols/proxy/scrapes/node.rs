@@ -1,0 +1,160 @@
+//! The nodes of our own job, at its head: each that counts something is polled as a child, so that `main` covers all of
+//! them, and alarms watch over all of them. A node is known by its name, wherever it listens.
+//!
+//! A node stores what its clients count itself, and questions cover all nodes. The copy that a head keeps, so that its
+//! totals never fall, is in metrics of other names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use url::Url;
+
+use super::super::live::{NODES_PREFIX, ProxyLive};
+use super::records::TargetRecord;
+use super::{ProxyScrapes, ScrapeKind, ScrapeTarget, TargetPlace, fetch};
+use crate::client::{Address, Client, ClientError};
+use crate::tls::Trust;
+use crate::token::Token;
+
+/// A request with it is about the one node that is asked, and not for its head.
+pub const OWN_NODE: &str = "x-telem-own-node";
+/// Its value where counters that are 0 are wanted, too.
+pub const OWN_NODE_WHOLE: &str = "whole";
+
+/// What a node is to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// Counters with data, as a child tells them.
+    Data,
+    /// All that are declared: of a program that may count many things most are 0.
+    Whole,
+}
+
+/// The looks of a head at what this node counts.
+#[derive(Debug, Default)]
+pub struct HeadLooks {
+    begun: AtomicU64,
+    /// The last of those that are over.
+    over: watch::Sender<u64>,
+}
+
+impl HeadLooks {
+    /// A look begins; its number.
+    pub fn begin(&self) -> u64 {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// All was told.
+    pub fn end(&self, look: u64) {
+        self.over.send_modify(|over| *over = look.max(*over));
+    }
+
+    /// Until a look is over that begins from now on.
+    pub async fn next(&self) {
+        let wanted = self.begun.load(Ordering::Relaxed) + 1;
+        // The sender is ours.
+        let _ = self.over.subscribe().wait_for(|over| *over >= wanted).await;
+    }
+}
+
+/// The nodes that count something, by name.
+pub type CountingNodes = BTreeMap<Arc<str>, CountingNode>;
+
+/// Where a node listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountingNode {
+    pub url: Url,
+    /// How often it joined: it was away in between.
+    pub joins: u64,
+}
+
+/// The nodes of the job of a head.
+#[derive(Clone, Debug)]
+pub struct PolledNodes {
+    pub counting: watch::Receiver<CountingNodes>,
+    pub token: Token,
+    /// The certificate of the job, where its nodes speak TLS.
+    pub certificate: Option<String>,
+}
+
+impl PolledNodes {
+    fn client(&self, node: &CountingNode) -> Result<Client, ClientError> {
+        let client = Client::with_token(Address::parse(node.url.as_str())?, Some(self.token.secret()));
+        let client = fetch::patient(client);
+        Ok(match &self.certificate {
+            Some(certificate) => client.trusting(Trust::Job(certificate.clone())),
+            None => client,
+        })
+    }
+}
+
+/// Whether a target is a node of our own job: others have a port.
+pub fn is_node(target: &str) -> bool {
+    !target.contains(':')
+}
+
+/// What stands before the metrics of what a target counts.
+pub fn prefix_of(target: &str) -> &'static str {
+    if is_node(target) { NODES_PREFIX } else { "" }
+}
+
+impl ProxyScrapes {
+    /// Has every node polled that counts something, for ever.
+    pub async fn follow_nodes(&self, live: &ProxyLive) {
+        let Some(nodes) = &live.options.nodes else { return };
+        let mut counting = nodes.counting.clone();
+        let mut met = CountingNodes::new();
+        loop {
+            let now = counting.borrow_and_update().clone();
+            for (name, node) in now.iter().filter(|(name, node)| met.get(*name) != Some(*node)) {
+                match nodes.client(node) {
+                    Ok(client) => self.meet(live, name, client),
+                    Err(error) => tracing::error!(%error, node = %name, "what a node counts is missing from the sums"),
+                }
+            }
+            for name in met.keys().filter(|name| !now.contains_key(*name)) {
+                self.part_with(name);
+            }
+            met = now;
+            if counting.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A node is there, perhaps at another place than before.
+    fn meet(&self, live: &ProxyLive, name: &Arc<str>, client: Client) {
+        let target = {
+            let mut targets = self.targets();
+            let number = super::next_number(&targets);
+            let new = || {
+                let record = TargetRecord { number, ..TargetRecord::default() };
+                Arc::new(ScrapeTarget::new(Arc::clone(name), TargetPlace::Node(Arc::clone(name), None), record))
+            };
+            Arc::clone(targets.entry(Arc::clone(name)).or_insert_with(new))
+        };
+        {
+            let mut status = target.lock();
+            status.place = TargetPlace::Node(Arc::clone(name), Some(client));
+            (status.kind, status.period, status.is_polled) = (Some(ScrapeKind::Proxy), live.options.period, true);
+        }
+        target.keep(&self.state);
+        target.wake.notify_one();
+        self.changed.notify_one();
+        tracing::debug!(node = %name, "what a node counts is in the sums of its head");
+    }
+
+    /// A node said farewell: its jobs are over, and what they counted stays.
+    fn part_with(&self, name: &Arc<str>) {
+        let Some(target) = self.targets().get(name).cloned() else { return };
+        target.lock().place = TargetPlace::Node(Arc::clone(name), None);
+        target.wake.notify_one();
+    }
+
+    /// Whether a node had a job live when it was asked last.
+    pub fn was_on_a_node(&self, job: &str) -> bool {
+        self.targets().values().any(|target| is_node(&target.key) && target.lock().starts.contains_key(job))
+    }
+}

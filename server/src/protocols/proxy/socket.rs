@@ -1,0 +1,168 @@
+//! The socket of Metric Proxy's clients: reads their messages, and answers nothing.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use telem_ingest::counters::{Feed, FeedEvent};
+use tokio::io::AsyncReadExt;
+use tokio::sync::{Semaphore, watch};
+
+use super::live::ProxyLive;
+use super::runs::RunSeat;
+use crate::protocol::{ByteStream, ValueClient, ValueService};
+
+/// Most connections.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// A connection that sends so many messages in a row that cannot be taken is no client.
+pub const REFUSALS_MAX: u32 = 1_000;
+/// Room for what one read brings: of a client that sends little, and of one that sends much.
+const LITTLE: usize = 4 << 10;
+const MUCH: usize = 64 << 10;
+
+/// Takes what clients send.
+#[derive(Debug)]
+pub struct ProxySocket {
+    live: Arc<ProxyLive>,
+    places: Semaphore,
+}
+
+impl ProxySocket {
+    pub fn new(live: Arc<ProxyLive>) -> Self {
+        Self { live, places: Semaphore::new(CONNECTIONS_MAX) }
+    }
+
+    async fn take(&self, client: ValueClient) {
+        let Ok(_place) = self.places.try_acquire() else {
+            tracing::warn!("{CONNECTIONS_MAX} clients of Metric Proxy are connected; another one was turned away");
+            return;
+        };
+        let mut connection = ValueConnection {
+            live: Arc::clone(&self.live),
+            feed: Feed::new(self.live.jobless),
+            seat: None,
+            refused: 0,
+        };
+        let _connected = self.live.clients.enter();
+        connection.read(client.stream, client.stopping, self.live.clients.dismissed()).await;
+        if let Some(seat) = connection.seat.take() {
+            self.live.runs.leave(&self.live, seat).await;
+        } else if let Err(error) = self.live.store_jobless().await {
+            tracing::warn!(%error, "the last values of a client without a job are not stored");
+        }
+    }
+}
+
+/// The server stops, or leaves its tree.
+async fn stop(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+impl ValueService for ProxySocket {
+    fn converse(&self, client: ValueClient) -> BoxFuture<'_, ()> {
+        Box::pin(self.take(client))
+    }
+}
+
+struct ValueConnection {
+    live: Arc<ProxyLive>,
+    feed: Feed,
+    seat: Option<RunSeat>,
+    /// In a row.
+    refused: u32,
+}
+
+impl ValueConnection {
+    /// Until the client hangs up, sends nonsense only, or the server stops or dismisses it.
+    async fn read(
+        &mut self,
+        mut stream: Box<dyn ByteStream>,
+        mut stopping: watch::Receiver<bool>,
+        mut dismissed: watch::Receiver<bool>,
+    ) {
+        if self.live.store.is_none() {
+            tracing::warn!("a client of Metric Proxy was turned away: this database is served read-only");
+            return;
+        }
+        let mut room = vec![0; LITTLE];
+        loop {
+            let read = tokio::select! {
+                // What is on its way already is taken before the end.
+                biased;
+                read = stream.read(&mut room) => read,
+                () = stop(&mut stopping) => return,
+                () = stop(&mut dismissed) => return,
+            };
+            let length = match read {
+                Ok(0) => return,
+                Ok(length) => length,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection of a client of Metric Proxy ended");
+                    return;
+                }
+            };
+            let before = self.feed.taken();
+            let mut events = self.feed.take(&room[..length], &self.live.table);
+            loop {
+                let told = self.hear(events).await;
+                if !self.feed.is_waiting() {
+                    break;
+                }
+                let lane = told.unwrap_or(self.feed.lane());
+                events = self.feed.switch(lane, &self.live.table);
+            }
+            let taken = self.feed.taken() - before;
+            if taken > 0 {
+                self.live.count(taken);
+                self.refused = 0;
+            }
+            if self.refused >= REFUSALS_MAX {
+                tracing::warn!("{REFUSALS_MAX} messages in a row could not be taken; the connection is ended");
+                return;
+            }
+            if length == MUCH {
+                // Who sends without a pause is not to keep those waiting who ask.
+                tokio::task::yield_now().await;
+            }
+            if length == room.len() && room.len() < MUCH {
+                room.resize((room.len() * 2).min(MUCH), 0);
+            }
+        }
+    }
+
+    /// The lane of the job that the client named, if it did.
+    async fn hear(&mut self, events: Vec<FeedEvent>) -> Option<telem_ingest::counters::ScopeId> {
+        let mut lane = None;
+        for event in events {
+            match event {
+                FeedEvent::Refused(refusal) => {
+                    self.refused += 1;
+                    self.live.refuse(&refusal);
+                }
+                FeedEvent::Job(told) => {
+                    // It is in one job at a time.
+                    if self.seat.as_ref().is_some_and(|seat| seat.id == told.jobid) {
+                        continue;
+                    }
+                    if let Some(seat) = self.seat.take() {
+                        self.live.runs.leave(&self.live, seat).await;
+                    }
+                    if told.jobid.is_empty() {
+                        lane = Some(self.live.jobless);
+                        continue;
+                    }
+                    match self.live.runs.join(&self.live, *told).await {
+                        Ok(seat) => {
+                            lane = Some(seat.lane);
+                            self.seat = Some(seat);
+                        }
+                        Err(refusal) => {
+                            self.live.refuse(&refusal);
+                            lane = Some(self.live.jobless);
+                        }
+                    }
+                }
+            }
+        }
+        lane
+    }
+}

@@ -1,0 +1,146 @@
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use serde_json::json;
+use telem_ingest::counters::{CounterReading, CounterValue};
+
+use telem_engine::{Durability, SampleBatch, SeriesKey, TagSet, Value};
+
+use super::ProxyOptions;
+use super::runs::RETURN_MAX;
+use super::testing::TestProxy;
+
+fn counter(reading: Option<CounterReading>) -> Option<f64> {
+    match reading?.value {
+        CounterValue::Counter(value) => Some(value),
+        CounterValue::Gauge(_) => None,
+    }
+}
+
+/// The counters of everything, without those of the node.
+async fn names(proxy: &TestProxy) -> Vec<String> {
+    let main = proxy.get("/job?job=main").await;
+    let names = main["counters"].as_array().unwrap().iter().map(|counter| counter["name"].as_str().unwrap().to_owned());
+    names.filter(|name| !name.starts_with("proxy_")).collect()
+}
+
+#[tokio::test]
+async fn names_that_only_jobs_had_which_are_over_leave_everything_after_an_hour_and_their_sums_stay() {
+    let search_path = Some("/nowhere".into());
+    let proxy = TestProxy::with(ProxyOptions { search_path, ..ProxyOptions::default() });
+    let quarter = ProxyOptions::default().idle_names_keep / 4;
+    proxy.finished("one", "./app", 1, &[("only", 5.0), ("both", 1.0)]).await;
+    let two = proxy.join("two", "./app", 1).await;
+    proxy.count(&two, "both", 2.0);
+    // The job may go on for a minute, and then has no lane any more.
+    proxy.clock.pass(RETURN_MAX);
+    proxy.live.runs.forget_old(&proxy.live).await;
+    let pass_quarters = |quarters: u32| {
+        for _ in 0..quarters {
+            proxy.clock.pass(quarter);
+            proxy.live.let_idle_names_go();
+        }
+    };
+    pass_quarters(4);
+    assert_eq!(names(&proxy).await, ["only", "both"]);
+    // Who polls all jobs and is none of ours would count what comes back anew.
+    proxy.ask(Request::get("/job").body(Body::empty()).unwrap()).await;
+    pass_quarters(3);
+    assert_eq!(names(&proxy).await, ["only", "both"]);
+    pass_quarters(1);
+    assert_eq!(names(&proxy).await, ["both"]);
+    // Asked for, it is there.
+    assert_eq!(counter(proxy.live.reading(proxy.live.main, "only")), Some(5.0));
+    assert_eq!(counter(proxy.live.reading(proxy.live.node, "only")), Some(5.0));
+    let alarm = json!({"name": "much", "target": "main", "metric": "only", "operation": ">", "value": 4.0});
+    assert_eq!(proxy.post("/alarms/add", &alarm.to_string()).await, (true, "alarm registered".to_owned()));
+    assert_eq!(proxy.get("/alarms").await["main"][0]["current"], 5.0);
+    assert_eq!(proxy.get("/accumulate?key=only&value=1").await["success"], true);
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "only")), Some(6.0));
+    // Written again, it goes on.
+    let three = proxy.join("three", "./app", 1).await;
+    proxy.count(&three, "only", 2.0);
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "only")), Some(8.0));
+    assert_eq!(counter(proxy.live.table.find(proxy.live.node, "only")), Some(7.0), "without what came by HTTP");
+    proxy.tick().await;
+    let proxy = proxy.restarted();
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "only")), Some(8.0));
+}
+
+#[tokio::test]
+async fn what_is_kept_between_two_samples_is_there_after_a_kill() {
+    let proxy = TestProxy::new();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "c", 1.0);
+    proxy.set(&seat, "g", 2.0);
+    proxy.live.keep_changes().await;
+    proxy.clock.pass(Duration::from_millis(100));
+    proxy.count(&seat, "c", 0.5);
+    proxy.set(&seat, "g", 3.0);
+    proxy.live.keep_changes().await;
+    let samples = "SELECT metric, value FROM samples WHERE metric IN ('c', 'g') ORDER BY metric, ts";
+    let first = [json!({"metric": "c", "value": 1.0}), json!({"metric": "g", "value": 2.0})];
+    assert_eq!(proxy.sql(samples).await, first);
+    let proxy = proxy.restarted();
+    let profile = proxy.get("/profiles/get?jobid=j").await;
+    let value = |name: &str| {
+        let counters = profile["counters"].as_array().unwrap();
+        counters.iter().find(|counter| counter["name"] == name).unwrap()["ctype"].clone()
+    };
+    assert_eq!(value("c")["Counter"]["value"], 1.5);
+    assert_eq!(value("g")["Gauge"]["total"], 3.0);
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "c")), Some(1.5));
+    assert_eq!(proxy.sql(samples).await.len(), 4, "they are samples now");
+}
+
+#[tokio::test]
+async fn a_trace_has_what_the_node_was_like_out_of_the_samples_that_are_taken_of_it_anyway() {
+    let proxy = TestProxy::new();
+    let sample = |values: &[(&str, f64)]| {
+        let mut batch = SampleBatch::default();
+        let live = &proxy.live;
+        for (metric, value) in values {
+            let tags = TagSet::new([("host", &*live.state.node)]).unwrap();
+            let series = live.state.db.series(&SeriesKey::new(metric, tags).unwrap()).unwrap();
+            batch.push(series, live.state.clock.now(), Value::Float(*value));
+        }
+        live.state.db.append(&batch, Durability::Buffered).unwrap();
+    };
+    let memory = |total, available| {
+        [("node_memory_MemTotal_bytes", total), ("node_memory_MemAvailable_bytes", available), ("cpu_percent", 12.5)]
+    };
+    sample(&memory(100.0, 99.0));
+    proxy.clock.pass(Duration::from_secs(1));
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "c", 1.0);
+    sample(&memory(100.0, 75.0));
+    proxy.tick().await;
+    sample(&memory(100.0, 40.0));
+    let of = async |path: &str| {
+        let points = proxy.get(path).await;
+        let points = points.as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap());
+        points.collect::<Vec<f64>>()
+    };
+    let names = proxy.get("/trace/metrics?job=j").await;
+    let names: Vec<&str> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    for name in ["c", "proxy_memory_used_bytes", "proxy_memory_used_percent", "proxy_cpu_load_average_percent"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    let unsampled = |name: &&&str| name.starts_with("proxy_disk") || name.starts_with("proxy_scrape");
+    assert_eq!(names.iter().find(unsampled), None, "what is not sampled has no trace");
+    let used = of("/trace/plot?jobid=j&filter=proxy_memory_used_percent").await;
+    assert_eq!(used[0], 25.0, "from the job's begin on: {used:?}");
+    let used =
+        of(&format!("/trace/plot?jobid={}&filter=proxy_memory_used_bytes", proxy.live.node_id().replace(' ', "%20")))
+            .await;
+    assert_eq!(used[..2], [1.0, 25.0], "of the node all: {used:?}");
+    let main = proxy.get("/trace/json?jobid=main").await;
+    assert_eq!(main["metrics"]["proxy_memory_used_percent"][1][1], 25.0, "{main}");
+    proxy.clock.pass(Duration::from_secs(1));
+    proxy.leave(seat).await;
+    sample(&memory(100.0, 5.0));
+    let used = of("/trace/plot?jobid=j&filter=proxy_memory_used_percent").await;
+    assert_eq!(used[..2], [25.0, 60.0], "until its end: {used:?}");
+    assert!(!used.contains(&95.0), "{used:?}");
+}

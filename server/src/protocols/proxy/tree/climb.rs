@@ -1,0 +1,116 @@
+//! Being a child of another proxy (`-r`): asks it for a parent, and the parent to poll us. It asks again while that does
+//! not succeed, and once nobody polls us any more: a parent that was started anew knows nothing of us.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::live::ProxyLive;
+use super::super::scrapes::{TargetAddress, fetch};
+use super::TreePlace;
+
+/// How long an original waits before it joins: its root may be starting.
+const FIRST_WAIT: Duration = Duration::from_secs(3);
+/// Pauses between attempts.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Nobody polls us any more after so long, and so many periods.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+const SILENCE_PERIODS: u32 = 10;
+
+/// Stands below `root` for as long as this server runs.
+pub async fn climb(live: &Arc<ProxyLive>, root: &TargetAddress, period: Duration) {
+    tokio::time::sleep(FIRST_WAIT).await;
+    let mut failures: u32 = 0;
+    loop {
+        match join(live, root, period).await {
+            Ok(parent) => {
+                tracing::info!(%root, %parent, "this server stands below another proxy");
+                failures = 0;
+                until_silent(live, period).await;
+                tracing::warn!(%parent, "nobody polls this server any more; it joins again");
+            }
+            Err(why) => {
+                if failures == 0 {
+                    tracing::warn!(%root, %why, "this server cannot join; it tries again");
+                }
+                failures = failures.saturating_add(1);
+                tokio::time::sleep(PAUSE_MIN.saturating_mul(1 << failures.min(4)).min(PAUSE_MAX)).await;
+            }
+        }
+    }
+}
+
+/// The parent that it has now.
+async fn join(live: &Arc<ProxyLive>, root: &TargetAddress, period: Duration) -> Result<TargetAddress, String> {
+    let places = tokio::time::timeout(PAUSE_MAX, root.resolve()).await;
+    let places = places.map_err(|_| format!("the name of {root} is not found"))??;
+    let own = own_address(live, places.first().map_or(Ipv4Addr::LOCALHOST.into(), |place| place.ip()))?;
+    let own = encoded(&own);
+    let parent = fetch::acknowledged(root, &format!("/pivot?from={own}")).await?;
+    let parent = TargetAddress::parse(&parent).map_err(|why| format!("{root} names a parent that is none: {why}"))?;
+    let asked_at = live.state.clock.monotonic();
+    live.tree.note_join(asked_at);
+    // It may poll before its answer is here.
+    live.tree.stand(Some(TreePlace { root: root.clone(), parent: parent.clone(), own: own.clone(), period }));
+    let joined = fetch::acknowledged(&parent, &format!("/join?to={own}&period={}", period.as_millis())).await;
+    joined.inspect_err(|_| live.tree.stand(None))?;
+    Ok(parent)
+}
+
+fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+/// Until the last poll was long ago.
+async fn until_silent(live: &ProxyLive, period: Duration) {
+    let longest = SILENCE_MAX.max(period.saturating_mul(SILENCE_PERIODS));
+    loop {
+        let silent = live.state.clock.monotonic().saturating_sub(live.tree.polled_at());
+        if silent >= longest {
+            return;
+        }
+        tokio::time::sleep(longest.saturating_sub(silent)).await;
+    }
+}
+
+/// Where a parent on a machine of this address finds us.
+fn own_address(live: &ProxyLive, parent: IpAddr) -> Result<String, String> {
+    let options = &live.options;
+    let own_port = options.place().and_then(|place| place.port);
+    let common = options.reach.as_ref();
+    if parent.to_canonical().is_loopback() {
+        return match (own_port, common.map(|reach| reach.address)) {
+            (Some(port), _) => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string()),
+            (None, Some(address)) if address.ip().is_unspecified() => {
+                Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())).to_string())
+            }
+            (None, Some(address)) => Ok(address.to_string()),
+            (None, None) => Err("this server listens nowhere".to_owned()),
+        };
+    }
+    let listen = "start this server with --listen 0.0.0.0:PORT --proxy-plain";
+    let reach = common.filter(|reach| !reach.address.ip().is_loopback());
+    let reach =
+        reach.ok_or_else(|| format!("it listens on loopback only, where no parent elsewhere finds it; {listen}"))?;
+    if !options.is_plain || !options.has_token_path {
+        let what = "a parent elsewhere polls over plain HTTP and shows the token in the path";
+        return Err(format!("{what}, which this server does not take; {listen}"));
+    }
+    let ip = if reach.address.ip().is_unspecified() { towards(parent)? } else { reach.address.ip() };
+    Ok(format!("{}/t/{}", SocketAddr::from((ip, reach.address.port())), reach.token.secret()))
+}
+
+/// Our address on the way to another machine.
+fn towards(parent: IpAddr) -> Result<IpAddr, String> {
+    let any: SocketAddr = match parent {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        IpAddr::V6(_) => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    // Sends nothing: the kernel only chooses a route.
+    let route = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect((parent, 9))?;
+        socket.local_addr()
+    });
+    route.map(|address| address.ip().to_canonical()).map_err(|error| format!("there is no way to {parent}: {error}"))
+}

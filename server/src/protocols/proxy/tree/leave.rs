@@ -1,0 +1,79 @@
+//! Going from the tree, when the server is told to stop: clients are hung up on, so that what they count is final; the
+//! parent takes that; and it is told that this server goes. A parent of ours polls once more when it is told. An original
+//! does not, so its next poll is waited for first, if that comes soon.
+
+use std::time::Duration;
+
+use super::super::live::ProxyLive;
+use super::super::scrapes::{TargetAddress, fetch};
+use super::ProxyTree;
+
+/// Longest that all of it may take.
+const LEAVE_MAX: Duration = Duration::from_secs(6);
+/// Longest that the poll of an original is waited for: a parent that asks more seldom misses what came since.
+const POLL_WAIT_MAX: Duration = Duration::from_secs(3);
+/// How much later than its period a parent may poll.
+const POLL_LATE_MAX: Duration = Duration::from_millis(500);
+
+/// Where this server stands in a tree.
+#[derive(Clone, Debug)]
+pub struct TreePlace {
+    pub root: TargetAddress,
+    pub parent: TargetAddress,
+    /// How it is called there, as a part of a query.
+    pub own: String,
+    /// How often it is polled.
+    pub period: Duration,
+}
+
+/// Leaves, within [`LEAVE_MAX`].
+pub async fn leave(live: &ProxyLive, standing: &TreePlace) {
+    if tokio::time::timeout(LEAVE_MAX, hand_on(live, standing)).await.is_err() {
+        tracing::warn!(parent = %standing.parent, "this server stops before its parent has all that it counted");
+    }
+}
+
+async fn hand_on(live: &ProxyLive, standing: &TreePlace) {
+    live.runs.go_on_telling(live.state.clock.now());
+    live.clients.dismiss().await;
+    let final_since = live.state.clock.monotonic();
+    if !live.tree.is_polled_by_ours() {
+        let wait = (standing.period + POLL_LATE_MAX).min(POLL_WAIT_MAX);
+        if tokio::time::timeout(wait, live.tree.polled_since(final_since)).await.is_err() {
+            tracing::warn!(parent = %standing.parent, "the parent did not poll once more before this server stops");
+        }
+    }
+    tell(&standing.parent, &standing.own).await;
+    // It keeps the tree, where another one polls.
+    if standing.root.authority() != standing.parent.authority() {
+        tell(&standing.root, &standing.own).await;
+    }
+}
+
+async fn tell(above: &TargetAddress, own: &str) {
+    match fetch::acknowledged(above, &format!("/leave?from={own}")).await {
+        Ok(_) => tracing::info!(%above, "this server left its tree"),
+        // Older originals know no such call.
+        Err(why) => tracing::info!(%above, %why, "who stands above does not know that this server left"),
+    }
+}
+
+impl ProxyTree {
+    fn is_polled_by_ours(&self) -> bool {
+        self.is_polled_by_ours.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Until somebody polled at `time` or later.
+    async fn polled_since(&self, time: Duration) {
+        loop {
+            let polled = self.polled.notified();
+            tokio::pin!(polled);
+            // From here on it is heard.
+            polled.as_mut().enable();
+            if self.polled_at() > time {
+                return;
+            }
+            polled.await;
+        }
+    }
+}
