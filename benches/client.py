@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What logging costs the job: `add_data` of the Python client, from 1 process and from many, into a real server.
 
-    benches/client.py [--telem target/release/telem] [--points 50000] [--processes 64]
+    benches/client.py [--telem target/release/telem] [--points 50000] [--processes 64] [--client DIR]
+
+`--client` is a directory with the package, such as one with the compiled core: `pip install --target DIR ./clients/python`.
 
 Prints points a second and CPU microseconds a point: of the calling thread alone (what the loop feels), of the whole
 process with its background thread, and of the server. Dragon's own `add_data` was measured at 68 to 99 points a
@@ -51,9 +53,9 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(server, file, processes, points, rate):
+def measure(server, file, client, processes, points, rate):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TELEM_")}
-    environment = {**clean, "TELEM_CONNECTION": file, "PYTHONPATH": str(CLIENT)}
+    environment = {**clean, "TELEM_CONNECTION": file, "PYTHONPATH": client}
     command = [sys.executable, "-S", "-c", PROCESS, str(points), str(rate)]
     crowd = [
         subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -84,6 +86,7 @@ def main():
     parser.add_argument("--telem", default=os.environ.get("TELEM", "target/release/telem"), help="the binary [%(default)s]")
     parser.add_argument("--points", type=int, default=50_000, help="in a tight loop, of one process [%(default)s]")
     parser.add_argument("--processes", type=int, default=64, help="that log at once [%(default)s]")
+    parser.add_argument("--client", default=str(CLIENT), help="where the package is [clients/python, without a core]")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         data = pathlib.Path(scratch) / "db"
@@ -94,10 +97,10 @@ def main():
             while "listening on" not in server.stderr.readline():
                 assert server.poll() is None, "telem ended"
             file = str(data / "connection.json")
-            measure(server, file, 1, options.points, 0)
-            measure(server, file, options.processes, max(options.points // 20, 1), 0)
-            measure(server, file, 1, 1_000, 100)
-            measure(server, file, options.processes, 500, 50)
+            measure(server, file, options.client, 1, options.points, 0)
+            measure(server, file, options.client, options.processes, max(options.points // 20, 1), 0)
+            measure(server, file, options.client, 1, 1_000, 100)
+            measure(server, file, options.client, options.processes, 500, 50)
         finally:
             server.terminate()
             server.wait()

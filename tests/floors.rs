@@ -37,14 +37,14 @@ const HOUSES: [House; 4] = [
             &["known"],
             &["accept"],
             &["writer"],
-            &["collect"],
+            &["collect", "counters"],
             &["limits"],
         ],
     },
     House {
         krate: "query",
         floors: &[
-            &["answer", "energy", "operator", "question"],
+            &["alarm", "answer", "energy", "model", "operator", "question"],
             &["error", "options", "pipeline"],
             &["guard", "relative", "selection"],
             &["lanes", "leaf"],

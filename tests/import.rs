@@ -326,7 +326,7 @@ fn what_cannot_be_imported_is_told_and_leaves_nothing() {
         (file("text.json", b"{oops\n"), &[], 1, "no line is an object with fields; line 1"),
         (file("zeros", &[b'x', 0, 0]), &[], 1, "none of the formats"),
         (dir.path().join("nowhere.csv"), &[], 1, "nowhere.csv: No such file"),
-        (dir.path().to_path_buf(), &[], 1, "without files of telem export, TensorBoard, wandb or Dragon"),
+        (dir.path().to_path_buf(), &[], 1, "without files of telem export, TensorBoard, wandb, Dragon or Metric Proxy"),
         ("-".into(), &[], 2, "stdin does not tell its format"),
     ];
     let before = names(dir.path());
@@ -339,6 +339,42 @@ fn what_cannot_be_imported_is_told_and_leaves_nothing() {
     let told = failure(&import([&good, &dir.path().join("no-time.csv")], &dir.path().join("save"), &[]), 1);
     assert!(told.contains("no column is known"), "{told}");
     assert_eq!(names(dir.path()), before);
+}
+
+#[test]
+fn profiles_of_metric_proxy_become_records_of_runs_and_samples_at_their_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let profiles = dir.path().join("profiles");
+    fs::create_dir(&profiles).unwrap();
+    let profile = |id: &str, size: u32, counters: Json| {
+        let desc = json!({"jobid": id, "command": "./app", "size": size, "nodelist": "", "partition": "", "cluster": "",
+            "run_dir": "/", "start_time": 1_700_000_000_000_u64, "end_time": 1_700_000_010_000_u64});
+        json!({"desc": desc, "counters": counters}).to_string()
+    };
+    let calls = json!([{"name": "calls{fn=\"send\"}", "doc": "d", "ctype": {"Counter": {"ts": 5, "value": 12.5}}},
+        {"name": "load", "doc": "", "ctype": {"Gauge": {"min": 1.0, "max": 3.0, "hits": 2.0, "total": 4.0}}}]);
+    fs::write(profiles.join("a.profile"), profile("a", 2, calls.clone())).unwrap();
+    fs::write(profiles.join("b.profile"), profile("../b", 4, calls)).unwrap();
+    fs::write(profiles.join("half.profile"), &profile("half", 2, json!([]))[..90]).unwrap();
+    let save = dir.path().join("save");
+    let told = said(&import([&profiles], &save, &[]));
+    assert!(told.contains("half.profile, record 1: ") && told.contains("left out: 1 broken record"), "{told}");
+    let rows =
+        sql(&save, "SELECT metric, tags['proxy.job'] AS job, tags['fn'] AS fn, value FROM samples ORDER BY 1, 2");
+    let expected = json!([{"metric": "calls", "job": "../b", "fn": "send", "value": 12.5},
+        {"metric": "calls", "job": "a", "fn": "send", "value": 12.5},
+        {"metric": "load", "job": "../b", "fn": null, "value": 2.0}, {"metric": "load", "job": "a", "fn": null, "value": 2.0}]);
+    assert_eq!(rows, expected);
+    let db = Db::open_read_only(&save.join("imported"), Options::default()).unwrap();
+    let snapshot = db.snapshot();
+    let runs: Vec<Json> =
+        snapshot.meta().records("proxy.run").map(|(_, text)| serde_json::from_str(text).unwrap()).collect();
+    let ids: Vec<&str> = runs.iter().map(|run| run["desc"]["jobid"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["../b", "a"]);
+    assert!(runs.iter().all(|run| run["is_imported"] == true && run["end"] == 1_700_000_010_000_000_i64), "{runs:?}");
+    assert_eq!(snapshot.meta().records("proxy.profile").count(), 2);
+    let one = import([profiles.join("a.profile")], &dir.path().join("one"), &[]);
+    assert!(said(&one).contains("2 samples of 2 metrics"), "by what is in it");
 }
 
 #[test]

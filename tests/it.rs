@@ -37,6 +37,8 @@ mod pages;
 mod process;
 mod property;
 mod prose;
+mod proxy;
+mod proxy_tree;
 mod real;
 mod recorded;
 mod replay;

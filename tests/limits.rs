@@ -47,6 +47,7 @@ fn tables() -> Vec<LimitTable> {
     vec![
         table("Names and series (`engine`)", telem_engine::limits::names()),
         table("Taking samples in (`ingest`)", telem_ingest::limits::samples()),
+        table("Reading exporters (`ingest`)", telem_ingest::limits::scraped()),
         table("Collecting (`ingest`)", telem_ingest::limits::collected()),
         table("Storage (`engine`, `Options`)", storage),
         LimitTable {
@@ -58,6 +59,7 @@ fn tables() -> Vec<LimitTable> {
         table("OpenTSDB's telnet (`server`, `TelnetLimits`)", limits::telnet()),
         table("The client protocol (`server`, `ClientLimits`)", limits::clients()),
         table("Dragon's node server, and tunnels (`server`)", limits::dragon()),
+        table("Metric Proxy (`server`, `protocols/proxy`)", limits::proxy()),
         LimitTable {
             note: AFTER_QUERIES,
             ..table("Queries (`query`, `QueryOptions`)", telem_query::limits::queries())

@@ -1,5 +1,6 @@
 //! Many nodes: real agents and real heads on loopback, which start, stop and come back.
 
+mod counters;
 mod export;
 mod faults;
 mod forward;

@@ -25,7 +25,7 @@ const PROGRAMS: [&str; 5] = ["curl", "jq", "make", "nc", "python3"];
 const READERS: usize = 3;
 
 /// Examples of helps that are not run, by what is in them, and why.
-const NOT_RUN_OF_HELP: [(&str, &str); 12] = [
+const NOT_RUN_OF_HELP: [(&str, &str); 14] = [
     ("ssh ", "needs another machine"),
     ("srun ", "needs Slurm"),
     ("--mpi-profile", "needs MPI; tests/py counts calls of real ones"),
@@ -37,6 +37,8 @@ const NOT_RUN_OF_HELP: [(&str, &str); 12] = [
     ("wandb/latest-run", "needs a run of wandb; tests/py records one"),
     ("telem open ./trial", "needs a server of that directory; tests/page.rs has one"),
     ("--browser", "needs a browser"),
+    ("proxy", "takes the port and the socket of Metric Proxy, which a machine has once; tests/proxy.rs has others"),
+    ("127.0.0.1:1337", "asks a Metric Proxy that is not started here"),
     ("telem recover", "would take over what jobs of this user left on this machine"),
 ];
 /// Helps whose examples belong together, as one block.

@@ -29,7 +29,7 @@ class TorchNetwork:
         loss = ((self.model(x) - y) ** 2).mean()
         loss.backward()
         self.optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     def predict(self, x):
         with self.torch.no_grad():

@@ -12,7 +12,11 @@ fn panels(head: &Server) -> Vec<(usize, Vec<String>)> {
     };
     let question = json!({
         "start": start, "end": start + 10_000, "columns": 10,
-        "panels": [ranks(json!({})), ranks(json!({"function": "sum"})), ranks(json!({"matrix": true}))],
+        "panels": [
+            ranks(json!({})), ranks(json!({"function": "sum"})), ranks(json!({"matrix": true})),
+            // One line of all nodes: its columns meet on the way to the head.
+            json!({"metric": "loss"}),
+        ],
     });
     let answer = head.post("/api/panels", &question).expect(200).text();
     let panels = answer.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
@@ -24,6 +28,12 @@ fn panels(head: &Server) -> Vec<(usize, Vec<String>)> {
     panels.map(of_panel).collect()
 }
 
+/// Three panels with so many lines, and one with one line of all of them.
+fn answer_of(lines: usize, missing: &[&str]) -> Vec<(usize, Vec<String>)> {
+    let missing: Vec<String> = missing.iter().map(|node| (*node).to_owned()).collect();
+    [lines, lines, lines, 1].into_iter().map(|lines| (lines, missing.clone())).collect()
+}
+
 #[test]
 fn panels_name_the_agent_that_was_killed_and_have_the_lines_of_all_others() {
     let job = Job::new();
@@ -33,11 +43,11 @@ fn panels_name_the_agent_that_was_killed_and_have_the_lines_of_all_others() {
         put(agent, rank);
     }
     wait_for_ranks(&head, "n1 1, n2 2, n3 3");
-    assert_eq!(panels(&head), vec![(3, Vec::new()); 3]);
+    assert_eq!(panels(&head), answer_of(3, &[]));
     let [_one, two, _three] = agents;
     two.kill();
     wait_for_states(&head, "head head up, n1 up, n2 suspect, n3 up");
-    assert_eq!(panels(&head), vec![(2, vec!["n2".to_owned()]); 3]);
+    assert_eq!(panels(&head), answer_of(2, &["n2"]));
     let page = head.get("/api/page").expect(200).json();
     assert_eq!(page["missing"][0]["node"], "n2", "{page}");
     let nodes: Vec<String> =

@@ -41,6 +41,7 @@ class Server:
             printed.append(line)
         self.address = printed[-1].split("://")[1].split()[0].rstrip("/,.;")
         self.connection_file = next(line for line in printed if "connection file" in line).split()[-1]
+        self.socket = next(line for line in printed if line.startswith("socket ")).split()[-1]
         self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
 
     def _read(self):

@@ -7,8 +7,11 @@ import re
 import resource
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -34,7 +37,8 @@ def built(tmp_path_factory):
     link = [f"-I{C / 'include'}", f"-L{folder}", "-ltelem", f"-Wl,-rpath,{folder}", "-pthread"]
     build("cc", "-std=c11", "-O1", "-g", *STRICT, C / "tests" / "scenario.c", *link, "-o", folder / "scenario")
     build("cc", "-std=c11", *STRICT, C / "tests" / "load.c", "-ldl", "-pthread", "-o", folder / "load")
-    build("cc", "-std=c11", *STRICT, "-shared", "-fPIC", C / "tests" / "clock.c", "-o", folder / "clock.so")
+    for fault in ("clock", "faults"):
+        build("cc", "-std=c11", *STRICT, "-shared", "-fPIC", C / "tests" / f"{fault}.c", "-o", folder / f"{fault}.so")
     build("c++", "-std=c++17", *STRICT, C / "tests" / "spans.cpp", *link, "-o", folder / "spans")
     return folder
 
@@ -251,6 +255,44 @@ def test_forking_while_other_threads_log_harms_neither(served, built):
     assert number(served, "count(DISTINCT tags['pid'])", "shared") == 21
 
 
+def test_children_of_a_rank_that_are_forked_before_the_first_metric_stay_apart(served, built):
+    done = run(built / "scenario", "fork_first", server=served, RANK="3")
+    assert [check_balance(one)["stored"] for one in counts(done.stdout)] == [11, 11]
+    rows = served.sql("SELECT rank, pid, count(*) AS n FROM forked_first GROUP BY rank, pid")
+    assert [(row["rank"], row["n"]) for row in rows] == [("3", 10)] * 2, rows
+
+
+def test_a_child_that_no_handler_of_fork_knows_of_ends_as_it_wishes(served, built):
+    """Formerly its exit waited for ever, for a thread that only its parent has."""
+    done = run(built / "scenario", "fork_bare", server=served)
+    assert all_stored(done.stdout) == 202
+    assert number(served, "count(*)", "forked_bare") == 200
+
+
+def test_a_process_whose_main_ended_ends_with_its_last_thread(served, built):
+    """Formerly the thread of the library kept it alive for ever, deaf to all signals but SIGKILL."""
+    run(built / "scenario", "main_ends", server=served)
+    assert number(served, "count(*)", "outlived") == 200
+    assert number(served, "max(value_int)", "lived") == 200
+
+
+def test_what_threads_log_at_their_end_and_in_destructors_is_stored(served, built):
+    assert all_stored(run(built / "scenario", "thread_ends", 100, server=served).stdout) == 200
+    assert number(served, "sum(value_int)", "ended") == 300
+
+
+def test_a_thread_that_is_cancelled_in_a_sample_costs_the_next_one_nothing(served, built):
+    """Formerly the next thread with its ring was taken for a signal handler, and all it logged was dropped."""
+    check_balance(counts(run(built / "scenario", "cancel", server=served).stdout)[0])
+    assert number(served, "count(*)", "after_cancel") == 4000
+
+
+def test_a_handler_may_end_the_process_whatever_it_interrupted(served, built):
+    """Formerly its exit waited for the lock that its own thread had."""
+    for _ in range(5):
+        run(built / "scenario", "handler_exits", server=served, TELEM_EXIT_MS="100")
+
+
 def test_exec_begins_anew(served, built):
     run(built / "scenario", "exec", server=served)
     assert number(served, "count(*)", "before_exec") == 500
@@ -431,6 +473,201 @@ def test_a_disk_that_has_room_again_takes_samples_again(serve, tmp_path, built):
     assert number(served, "max(value_int)", "runs") == total
 
 
+class Impostor:
+    """A service that says what it is told: `answer` gets the type of a frame and its body, and gives frames, or None
+    for an end of the connection. It listens from the start, and takes connections from `begin` on."""
+
+    OPENING = 8
+
+    def __init__(self, folder, answer):
+        self.path, self.answer, self.connections = folder / "impostor.sock", answer, 0
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen(0)
+
+    def begin(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def _accept(self):
+        while True:
+            try:
+                taken, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._converse, args=(taken,), daemon=True).start()
+
+    def _converse(self, taken):
+        with taken, taken.makefile("rb") as said:
+            said.read(self.OPENING)
+            self._say(taken, frame(128, struct.pack("<HBBIHH", 1, 1, 0, 1000, 0, 0)))
+            while head := said.read(8):
+                length, kind = struct.unpack("<II", head)
+                if not self._say(taken, self.answer(kind, said.read(length))):
+                    return
+
+    def _say(self, to, frames):
+        try:
+            to.sendall(frames or b"")
+        except OSError:
+            return False
+        return frames is not None
+
+    def end(self):
+        self.listener.close()
+        self.path.unlink()
+
+
+def frame(kind, body):
+    return struct.pack("<II", len(body), kind) + body
+
+
+def samples_of(body):
+    """How many samples a frame has."""
+    at, count = 8, 0
+    while at < len(body):
+        shape, _, _, first, second = struct.unpack_from("<BBHII", body, at)
+        many = first if shape else second
+        at += 16 + (4 * (many + many % 2) + 8 * many if shape else 16 * many)
+        count += many
+    return count
+
+
+class Taker:
+    """Answers as a service does that stores everything, and has no answer to questions."""
+
+    def __init__(self):
+        self.stored = 0
+
+    def __call__(self, kind, body):
+        if kind == 2:
+            self.stored += samples_of(body)
+            return frame(129, body[:8] + struct.pack("<QQ", self.stored, 0))
+        return frame(131, body) if kind == 6 else b""
+
+
+def test_who_ends_waits_for_a_service_that_has_no_time_for_it_yet(built, tmp_path):
+    """Formerly one whose queue of connections was full was taken for one that is not there."""
+    taker = Taker()
+    busy = Impostor(tmp_path, taker)
+    first = socket.socket(socket.AF_UNIX)
+    first.connect(str(busy.path))
+    process = subprocess.Popen([str(built / "scenario"), "leave", "return"], stderr=subprocess.PIPE, text=True,
+                               env=environment(TELEM_SOCKET=str(busy.path), TELEM_EXIT_MS="60000", TELEM_DEBUG="1"))
+    line = process.stderr.readline()
+    assert "it is there" in line, line
+    busy.begin()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0 and taker.stored == 1001
+    busy.end()
+    first.close()
+
+
+def test_a_service_that_is_waited_for_is_tried_often(built, tmp_path):
+    """Formerly ever more seldom, though a flush, or the end of the process, waits for it."""
+    refusing = Impostor(tmp_path, lambda kind, body: None).begin()
+    run(built / "scenario", "last_words", TELEM_SOCKET=str(refusing.path))
+    assert refusing.connections > 6, refusing.connections
+    refusing.end()
+
+
+def test_the_last_words_of_a_service_are_heard(built, tmp_path):
+    """Formerly they were lost where it hung up while something was sent to it."""
+    goodbye = "because of the test"
+
+    def answer(kind, body):
+        """Names are taken; before the numbers come it hangs up."""
+        said.append(kind)
+        if kind != 1:
+            return b""
+        impostor.end()
+        connection_ends.set()
+        return None
+
+    class Ending(Impostor):
+        def _say(self, to, frames):
+            if frames is not None:
+                return super()._say(to, frames)
+            super()._say(to, frame(135, struct.pack("<HH", 8, len(goodbye)) + goodbye.encode()))
+            return False
+
+    said, connection_ends = [], threading.Event()
+    impostor = Ending(tmp_path, answer).begin()
+    done = run(built / "scenario", "last_words", TELEM_SOCKET=str(impostor.path), FAULT="hang_up",
+               LD_PRELOAD=str(built / "faults.so"))
+    assert connection_ends.is_set() and said == [1]
+    assert "no service at" in done.stdout.splitlines()[0], done.stdout
+    assert done.stdout.splitlines()[1] == goodbye
+
+
+def test_the_newest_word_is_that_of_the_service_or_of_the_last_call(served, built):
+    rows = run(built / "scenario", "words", server=served).stdout.splitlines()
+    assert [row.split(" ms is ")[0] for row in rows[::2]] == ["timestamp 7258118400000", "timestamp 7258118401000"]
+    assert all("is empty" in row for row in rows[1::2]), rows
+
+
+def test_a_child_has_no_part_in_the_questions_of_its_parent(built, tmp_path):
+    """Formerly it kept their connections open."""
+    asked = threading.Event()
+    taker = Taker()
+
+    def answer(kind, body):
+        if kind == 7:
+            asked.set()
+        return taker(kind, body)
+
+    silent = Impostor(tmp_path, answer).begin()
+    process = subprocess.Popen([str(built / "scenario"), "fork_asking"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               text=True, env=environment(TELEM_SOCKET=str(silent.path)))
+    assert asked.wait(PATIENCE_S)
+    output, _ = process.communicate("\n", timeout=PATIENCE_S)
+    assert output == "0\n"
+    silent.end()
+
+
+def test_a_file_system_that_hangs_holds_up_no_fork_no_flush_and_no_end(built, tmp_path):
+    """Formerly each of them waited for the thread that reads where the service is."""
+    file = str(tmp_path / "connection.json")
+    begin = time.monotonic()
+    done = run(built / "scenario", "hang", TELEM_CONNECTION=file, HANG=file, FAULT="hang", TELEM_EXIT_MS="100",
+               LD_PRELOAD=str(built / "faults.so"))
+    assert counts(done.stdout)[0]["taken"] == 100 and time.monotonic() - begin < 30
+
+
+def test_a_socket_of_the_program_never_gets_what_the_library_sends(served, built):
+    """Also where it opened it under the number of the library's between two of its calls."""
+    done = run(built / "scenario", "steal", server=served, FAULT="steal", LD_PRELOAD=str(built / "faults.so"))
+    assert all_stored(done.stdout) == 112
+    assert counts(done.stdout)[0]["connections"] == 2
+
+
+def test_nobody_reads_what_the_library_says_and_the_program_goes_on(served, built):
+    reader, writer = os.pipe()
+    os.close(reader)
+    variables = environment(served, TELEM_DEBUG="1", TELEM_RING_SAMPLES="none")
+    done = subprocess.run([str(built / "scenario"), "leave", "return"], stderr=writer, env=variables,
+                          timeout=PATIENCE_S)
+    os.close(writer)
+    assert done.returncode == 0
+    assert number(served, "count(*)", "left") == 1000
+
+
+def test_totals_of_an_outage_are_said_when_it_is_over(serve, tmp_path, built):
+    """Formerly one that did not change any more was missing, where the queue had had no room for its last word."""
+    process = subprocess.Popen([str(built / "scenario"), "outage", "1200000"], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True,
+                               env=environment(TELEM_CONNECTION=str(tmp_path / "db" / "connection.json")))
+    assert process.stdout.readline() == "logged\n"
+    served = serve(tmp_path / "db")
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    (one,) = map(check_balance, counts(output))
+    assert one["dropped_unserved"] > 100_000, one
+    assert number(served, "max(value_int)", "total_of_outage") == 1000
+    assert number(served, "max(value_int)", "spread_of_outage_count") == 1
+    assert number(served, "count(*)", "outage") > 300_000
+
+
 @pytest.mark.parametrize("service", ["stays", "is killed"])
 def test_many_processes_lose_nothing_that_is_not_counted(serve, tmp_path, built, service):
     """64 at 10,000 a second each."""
@@ -453,6 +690,15 @@ def test_many_processes_lose_nothing_that_is_not_counted(serve, tmp_path, built,
     assert len(ones) == 64 and steady + lost == 64 * 10_000
     rows = served.sql("SELECT max(value_int) AS n FROM samples WHERE metric = 'steadies' GROUP BY tags")
     assert [row["n"] for row in rows] == [10_000] * 64
+
+
+def test_many_processes_that_begin_and_end_at_once_leave_the_cpu_to_the_service(serve, tmp_path, built):
+    """Those that wait for it would otherwise be served one after the other, and many too late."""
+    served = serve(tmp_path / "db")
+    variables = environment(served, TELEM_EXIT_MS="60000")
+    processes = [subprocess.Popen([str(built / "scenario"), "leave", "return"], env=variables) for _ in range(200)]
+    assert [process.wait(PATIENCE_S) for process in processes] == [0] * 200
+    assert served.sql("SELECT count(*) AS n, count(DISTINCT pid) AS pids FROM left") == [{"n": 200_000, "pids": 200}]
 
 
 # ---- questions -------------------------------------------------------------------------------------------------------
@@ -510,7 +756,8 @@ def test_cpp_has_spans_and_answers(served, built):
 
 # ---- tools that look for faults --------------------------------------------------------------------------------------
 
-SCENARIOS = [("values",), ("threads", 3, 300), ("adds", 2, 20_000), ("signals",), ("fork",), ("overrun",)]
+SCENARIOS = [("values",), ("threads", 3, 300), ("adds", 2, 20_000), ("signals",), ("fork",), ("fork_first",),
+             ("overrun",), ("thread_ends", 20), ("words",)]
 
 
 def test_thread_sanitizer_finds_nothing(served, thread_sanitized):
@@ -527,7 +774,7 @@ def test_address_and_undefined_behaviour_sanitizers_find_nothing(served, address
 
 def test_valgrind_finds_nothing(served, built):
     valgrind = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]
-    for scenario in (("values",), ("threads", 2, 100), ("ask", "SELECT * FROM asked")):
+    for scenario in (("values",), ("threads", 2, 100), ("ask", "SELECT * FROM asked"), ("leave", "return"), ("fork",)):
         run(built / "scenario", *scenario, server=served, wrapper=valgrind)
 
 

@@ -636,7 +636,8 @@ def test_a_full_queue_drops_the_newest_and_counts_them(serve, tmp_path, monkeypa
     counts = settled(telemetry)
     assert counts["sent"] + counts["dropped"] == 5_000
     assert 1_000 <= counts["sent"] == stored(server, "full") <= 2_000 + _sender.BATCH_POINTS_MAX
-    assert server.sql("SELECT min(value) AS first, max(value) AS last FROM \"full\"") == [{"first": 0.0, "last": counts["sent"] - 1.0}]
+    # Later ones only where the thread made room meanwhile.
+    assert server.sql("SELECT count(*) AS n FROM \"full\" WHERE value < 1000") == [{"n": 1_000}]
 
 
 def test_an_old_connection_that_was_closed_is_no_outage(served):
@@ -1046,7 +1047,9 @@ def test_every_source_is_python_3_9():
 
 def test_pip_installs_it_without_a_network(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    done = subprocess.run([*pip, "--target", str(tmp_path), str(SOURCES)], capture_output=True, text=True, timeout=PATIENCE_S)
+    command = [*pip, "--target", str(tmp_path), str(SOURCES)]
+    # A machine that is busy compiles libtelem for some minutes.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
     installed = {path.name for path in (tmp_path / "telem").iterdir()}
     assert {path.name for path in (SOURCES / "telem").iterdir() if path.suffix == ".py"} | {"py.typed"} <= installed

@@ -1,122 +1,42 @@
 """The built-in page in a real Chromium, over a real telem.
 
 Every page that a test opens fails the test on an error of the console, on a violation of the page's policy, and on a
-request to any other origin: so nothing comes from the internet, and nothing that was recorded becomes markup.
+request to any other origin (`chromium.py`): so nothing comes from the internet, and nothing that was recorded becomes
+markup.
 """
 
-import datetime
 import gzip
 import json
 import os
 import pathlib
 import random
 import re
-import shutil
 import time
 
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+from chromium import MINUTE, PATIENCE_MS, browser, fragment, minutes_ago, needs_chromium, panel, put, sync_api, table_of, visit  # noqa: F401
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright needs Python 3.10 or newer")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium is installed (Debian: apt install chromium; or CHROMIUM=)")
+pytestmark = needs_chromium
 ASSETS = pathlib.Path(__file__).resolve().parents[2] / "server" / "src" / "page" / "assets"
-PATIENCE_MS = 60_000
-MINUTE = 60_000
 HOSTILE = ["<img src=x onerror=alert(1)>", '"><script>alert(1)</script>', "{{7*7}}", "\u202eabc", "__proto__", "constructor", "x" * 1024]
 
 
-sync_api.expect.set_options(timeout=PATIENCE_MS)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Opens an address and watches what the page does there; `expected` are words of errors that a test provokes."""
-    wrong = []
-    contexts = []
-
-    def open_page(address, link="", expected=(), **options):
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "timezone_id": "UTC", **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        origin = f"http://{address}/"
-
-        def complain(text):
-            if not any(word in text for word in expected):
-                wrong.append(text)
-
-        page.on("console", lambda message: message.type == "error" and complain(f"console: {message.text}"))
-        page.on("pageerror", lambda error: complain(f"error: {error}"))
-        page.on("request", lambda request: request.url.startswith((origin, "data:", "blob:")) or complain(f"foreign: {request.url}"))
-        page.on("dialog", lambda dialog: (complain(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.add_init_script(
-            "addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`))"
-        )
-        page.goto(origin + link)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not wrong, wrong
-
-
-def put(server, metric, values, begin, step=1000, **tags):
-    samples = [
-        {"metric": metric, "timestamp": begin + i * step, "value": value, "tags": tags or {"host": "n1"}}
-        for i, value in enumerate(values)
-        if value is not None
-    ]
-    for at in range(0, len(samples), 5000):
-        server.put(samples[at : at + 5000], "?sync")
-
-
-def minutes_ago(many):
-    """A whole minute in the past, in ms."""
-    return (int(time.time()) // 60 - many) * MINUTE
-
-
-def panel(page, title):
-    return page.locator("article.panel").filter(has=page.get_by_role("heading", name=title, exact=True)).first
-
-
-def table_of(page, title):
-    """The numbers of *Show as table*: {column: {ms: text}}."""
-    one = panel(page, title)
-    one.scroll_into_view_if_needed()
-    sync_api.expect(one.locator(".meta")).to_contain_text("·")
-    one.get_by_role("button", name="Show as table").click()
-    sync_api.expect(one.locator("tbody tr").first).to_be_visible()
-    heads = one.locator("thead th").all_text_contents()[1:]
-    found = {head: {} for head in heads}
-    for row in one.locator("tbody tr").all():
-        at = datetime.datetime.fromisoformat(row.locator("time").get_attribute("datetime").replace("Z", "+00:00"))
-        cells = row.locator("td").all_text_contents()
-        for head, cell in zip(heads, cells):
-            if cell:
-                found[head][round(at.timestamp() * 1000)] = float(cell)
-    return found
-
-
-def fragment(view="", **pairs):
-    return f"#/{view}?" + "&".join(f"{name}={value}" for name, value in pairs.items())
-
-
-def test_the_page_weighs_little():
+def test_the_page_weighs_little(served):
     """At most 40 kB for the first view and 60 kB for all, as they are sent."""
     index = (ASSETS / "index.html").read_text()
     first = {"index.html", *re.findall(r"page/\{HASH\}/([\w.]+)", index)}
-    weigh = lambda names: sum(len(gzip.compress((ASSETS / name).read_bytes(), 9)) for name in names)
+
+    def sent(path):
+        served.connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+        response = served.connection.getresponse()
+        body = response.read()
+        assert (response.status, response.getheader("Content-Encoding")) == (200, "gzip"), path
+        return body
+
+    folder = re.search(r"page/\w+/", gzip.decompress(sent("/")).decode())[0]
+    weigh = lambda names: sum(len(sent("/" if name == "index.html" else f"/{folder}{name}")) for name in names)
     every = {path.name for path in ASSETS.iterdir()}
     assert first < every
     assert weigh(first) <= 40_000, weigh(first)
@@ -276,6 +196,23 @@ def test_a_straggler_among_many_hosts_is_the_first_row(served, visit):
     rows.nth(617).get_by_role("link").click()
     sync_api.expect(page.get_by_role("heading", name="nid00617")).to_be_visible()
     assert set(table_of(page, "step_seconds")["step_seconds"]) <= set(range(begin, begin + 2 * MINUTE))
+
+
+def test_a_heat_map_of_columns_shorter_than_the_time_between_samples_has_no_stripes(served, visit):
+    page = visit(served.address)
+    # A sample in every second column, and a hole of nine.
+    row = ([7, 0] * 20 + [0] * 8 + [9, 0] * 20) * 2
+    reach, shown = page.evaluate(
+        """async ([cells, columns]) => {
+            const base = document.querySelector('link[rel=modulepreload]').href.replace(/[^/]*$/, '');
+            const { reachOf, shownAt } = await import(base + 'heat.js');
+            const reach = reachOf(cells, columns);
+            return [reach, cells.map((_, at) => shownAt(cells, at - at % columns, at % columns, reach))];
+        }""",
+        [row, len(row) // 2],
+    )
+    assert reach == 2
+    assert shown == ([7] * 40 + [0] * 8 + [9] * 40) * 2
 
 
 def test_a_drag_zooms_and_back_returns(served, visit):
@@ -438,3 +375,8 @@ def test_all_views_open_in_either_theme(served, visit):
     page.goto(f"http://{served.address}/#/")
     sync_api.expect(panel(page, "loss")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for name in ("Metrics", "Nodes", "Compare", "SQL", "telem", "Jobs", "Alarms", "Profiles"):
+        page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+        sync_api.expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name

@@ -50,7 +50,12 @@ fn told(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
         let name = line.split([':', '=', ' ']).next().unwrap();
-        if line.ends_with("kB") || name == "SigQ" || name.starts_with("TELEM_") || line.contains("/proc/") {
+        if line.ends_with("kB")
+            || name == "SigQ"
+            || name.starts_with("TELEM_")
+            || name.starts_with("PROXY_")
+            || line.contains("/proc/")
+        {
             continue;
         }
         if let Some((_, stat)) = line.rsplit_once(") ") {
