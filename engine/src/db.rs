@@ -28,7 +28,7 @@ use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::manifest::Manifest;
 use crate::memtable::{Memtable, SAMPLE_BYTES};
-use crate::meta::{Meta, MetaChange, SeriesOwner};
+use crate::meta::{Meta, MetaChange, MetricMeta, SeriesOwner};
 use crate::options::Options;
 use crate::recover::RecoveryReport;
 use crate::sample::SampleBatch;
@@ -205,20 +205,30 @@ impl Db {
     /// Invalid when a text is too long or the database read-only; Unavailable as with [`Db::append`].
     pub fn put_meta(&self, change: MetaChange, durability: Durability) -> Result<()> {
         let write = self.inner.write("change metadata")?;
-        change.check(&self.inner.view().meta)?;
-        let json = serde_json::to_vec(&change)
-            .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
-        {
-            let mut appender = write.appender();
-            write.check_open(&self.inner.layout)?;
-            self.inner.log(&mut appender, 0, |frames| frame::put_meta(frames, &json))?;
-            appender.meta_changed = true;
-            Arc::make_mut(&mut self.inner.view_mut().meta).apply(change);
-        }
+        self.inner.log_meta(write, &mut write.appender(), change)?;
         match durability {
             Durability::Buffered => Ok(()),
             Durability::Synced => self.inner.sync(write),
         }
+    }
+
+    /// Adds what `said` says of a metric to what is known of it, whoever else describes it meanwhile; what is known
+    /// stays. A metric of which nothing is known is taken while fewer than `metrics_max` are.
+    ///
+    /// # Errors
+    /// As [`Db::put_meta`].
+    pub fn complete_metric(&self, name: &str, said: &MetricMeta, metrics_max: usize) -> Result<()> {
+        let write = self.inner.write("change metadata")?;
+        let mut appender = write.appender();
+        let before = Arc::clone(&self.inner.view().meta);
+        let known = before.metric(name);
+        let meta = known.cloned().unwrap_or_default().completed(said);
+        if known == Some(&meta) || known.is_none() && before.metrics().len() >= metrics_max {
+            return Ok(());
+        }
+        // It would be copied if it were still looked at.
+        drop(before);
+        self.inner.log_meta(write, &mut appender, MetaChange::Metric { name: name.to_owned(), meta })
     }
 
     /// Records a change of metadata without the WAL, as [`Db::append_in_memory`] does samples.
@@ -527,6 +537,17 @@ impl DbState {
         }
         logged?;
         appender.series_logged = appender.series_logged.max(series_end);
+        Ok(())
+    }
+
+    fn log_meta(&self, write: &Write, appender: &mut AppendState, change: MetaChange) -> Result<()> {
+        change.check(&self.view().meta)?;
+        let json = serde_json::to_vec(&change)
+            .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
+        write.check_open(&self.layout)?;
+        self.log(appender, 0, |frames| frame::put_meta(frames, &json))?;
+        appender.meta_changed = true;
+        Arc::make_mut(&mut self.view_mut().meta).apply(change);
         Ok(())
     }
 

@@ -48,6 +48,16 @@ pub struct MetricMeta {
     pub help: String,
 }
 
+impl MetricMeta {
+    /// This, with what `said` adds to it: what is known stays.
+    #[must_use]
+    pub fn completed(&self, said: &MetricMeta) -> MetricMeta {
+        let or = |known: &String, said: &String| if known.is_empty() { said.clone() } else { known.clone() };
+        let kind = if self.kind == MetricKind::Unknown { said.kind } else { self.kind };
+        MetricMeta { kind, unit: or(&self.unit, &said.unit), help: or(&self.help, &said.help) }
+    }
+}
+
 /// A note on a stretch of time, of one series or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annotation {
@@ -114,7 +124,7 @@ impl Meta {
     }
 
     /// Metrics with metadata, by name.
-    pub fn metrics(&self) -> impl Iterator<Item = (&str, &MetricMeta)> {
+    pub fn metrics(&self) -> impl ExactSizeIterator<Item = (&str, &MetricMeta)> {
         self.metrics.iter().map(|(name, meta)| (&**name, meta))
     }
 

@@ -499,6 +499,32 @@ fn metadata_survives_in_the_wal_and_in_its_file() {
 }
 
 #[test]
+fn what_several_say_of_a_metric_at_once_is_all_kept() {
+    let mut bed = Bed::new();
+    let of = |kind, unit: &str, help: &str| crate::MetricMeta { kind, unit: unit.to_owned(), help: help.to_owned() };
+    let unknown = crate::MetricKind::Unknown;
+    let parts = [of(crate::MetricKind::Gauge, "", ""), of(unknown, "W", ""), of(unknown, "", "Of the board.")];
+    let names: Vec<String> = (0..200).map(|at| format!("power.{at}")).collect();
+    let together = std::sync::Barrier::new(parts.len());
+    std::thread::scope(|scope| {
+        for part in &parts {
+            scope.spawn(|| {
+                together.wait();
+                names.iter().for_each(|name| bed.db.complete_metric(name, part, names.len()).unwrap());
+            });
+        }
+    });
+    bed.db.complete_metric("one more", &parts[0], names.len()).unwrap();
+    bed.db.complete_metric(&names[0], &of(crate::MetricKind::Counter, "J", "?"), 0).unwrap();
+    bed.reopen();
+    let snapshot = bed.db.snapshot();
+    assert_eq!(snapshot.meta().metrics().len(), names.len(), "no more than there is room for");
+    for name in &names {
+        assert_eq!(snapshot.meta().metric(name), Some(&of(crate::MetricKind::Gauge, "W", "Of the board.")), "{name}");
+    }
+}
+
+#[test]
 fn a_hundred_thousand_series_come_back() {
     let bed = Bed::new();
     let mut batch = SampleBatch::default();

@@ -9,8 +9,8 @@ use std::io;
 use std::pin::Pin;
 
 use futures::StreamExt;
+use telem_engine::ErrorKind;
 use telem_engine::series::TAGS_MAX;
-use telem_engine::{ErrorKind, MetaChange};
 use telem_ingest::accept::frames::{AcceptedFrame, BadFrame};
 use telem_ingest::decode::frames::{self, ClientFrame, FrameHead, SampleBlocks, SeriesFrame};
 use telem_ingest::default_tags::DefaultTags;
@@ -21,7 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::ask::{ClientRequests, QueryFrames};
 use super::bounds::{FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
-use super::describe;
+use super::describe::{self, SaidOfMetric};
 use super::inbox::{Arrived, FrameInbox, WholeFrame};
 use super::outbox::{AnswerEnd, NO_SERIES, Outbox, Welcome};
 use super::refusals::FrameRefusals;
@@ -339,7 +339,7 @@ impl Dialogue<'_> {
             let what = format!("a connection names {max} series at most; {} more are too many", names.left());
             return Err(Farewell::new(RefusalCode::ManySeries, what));
         }
-        let mut changes: Vec<MetaChange> = Vec::new();
+        let mut told: Vec<SaidOfMetric> = Vec::new();
         let state = &self.protocol.state;
         let snapshot = state.db.snapshot();
         for (at, series) in names.enumerate() {
@@ -352,8 +352,8 @@ impl Dialogue<'_> {
             })?;
             if state.writer.is_some() {
                 let known = std::str::from_utf8(series.metric).ok().and_then(|name| snapshot.meta().metric(name));
-                let change = self.series.described(&series, known);
-                changes.extend(change.filter(|change| changes.last() != Some(change)));
+                let said = self.series.described(&series, known);
+                told.extend(said.filter(|said| told.last() != Some(said)));
             }
             if at % SERIES_AT_ONCE == SERIES_AT_ONCE - 1 {
                 tokio::task::yield_now().await;
@@ -363,7 +363,7 @@ impl Dialogue<'_> {
         drop(snapshot);
         self.refuse_names(0);
         // Samples do not depend on that.
-        if let Err(error) = describe::write(state.db.clone(), changes).await {
+        if let Err(error) = describe::write(state.db.clone(), told).await {
             tracing::warn!(?error, "metrics of a client are not described");
         }
         Ok(())

@@ -9,38 +9,27 @@ use std::sync::Arc;
 use axum::extract::{Request, State as Of};
 use axum::http::StatusCode;
 use serde::Deserialize;
-use telem_engine::{Db, Durability, Error, ErrorKind, MetaChange, MetricKind, MetricMeta, SeriesKey, TagSet};
+use telem_engine::{Db, ErrorKind, MetricKind, MetricMeta, SeriesKey, TagSet};
 
 use super::bounds::{DESCRIBED_METRICS_MAX, DESCRIPTION_BYTES_MAX, HELP_BYTES_MAX, UNIT_BYTES_MAX};
 use crate::http::{ApiError, body};
 use crate::state::State;
 
-/// What `said` adds to what is known.
-pub fn completed(known: Option<&MetricMeta>, said: MetricMeta) -> MetricMeta {
-    let before = known.cloned().unwrap_or_default();
-    let or = |known: String, said: String| if known.is_empty() { said } else { known };
-    let kind = if before.kind == MetricKind::Unknown { said.kind } else { before.kind };
-    MetricMeta { kind, unit: or(before.unit, said.unit), help: or(before.help, said.help) }
+/// What somebody says of a metric.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SaidOfMetric {
+    pub name: String,
+    pub meta: MetricMeta,
 }
 
 /// Writes down what metrics are, as far as there is room for more of them.
-pub async fn write(db: Db, mut changes: Vec<MetaChange>) -> Result<(), ApiError> {
-    let name = |change: &MetaChange| match change {
-        MetaChange::Metric { name, .. } => Some(name.clone()),
-        _ => None,
-    };
-    changes.sort_by_key(name);
-    changes.dedup_by_key(|change| name(change));
-    if changes.is_empty() {
+pub async fn write(db: Db, said: Vec<SaidOfMetric>) -> Result<(), ApiError> {
+    if said.is_empty() {
         return Ok(());
     }
     // It waits for the disk.
     let written = tokio::task::spawn_blocking(move || {
-        let known = db.snapshot().meta().metrics().count();
-        for change in changes.into_iter().take(DESCRIBED_METRICS_MAX.saturating_sub(known)) {
-            db.put_meta(change, Durability::Buffered)?;
-        }
-        Ok::<(), Error>(())
+        said.iter().try_for_each(|said| db.complete_metric(&said.name, &said.meta, DESCRIBED_METRICS_MAX))
     });
     let written = written.await;
     written.map_err(|panic| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: {panic}")))??;
@@ -70,8 +59,7 @@ pub async fn take(Of(state): Of<Arc<State>>, request: Request) -> Result<StatusC
     let said: BTreeMap<String, SaidMetric> = serde_json::from_slice(&text).map_err(|error| {
         bad(format!("the body is no {{\"METRIC\":{{\"type\":...,\"unit\":...,\"help\":...}},...}}: {error}"))
     })?;
-    let snapshot = state.db.snapshot();
-    let mut changes = Vec::new();
+    let mut told = Vec::new();
     for (name, SaidMetric { kind, unit, help }) in said {
         SeriesKey::new(&name, TagSet::default()).map_err(|error| bad(format!("the metric {name:?}: {error}")))?;
         for (what, text, max) in [("unit", &unit, UNIT_BYTES_MAX), ("help", &help, HELP_BYTES_MAX)] {
@@ -80,13 +68,8 @@ pub async fn take(Of(state): Of<Arc<State>>, request: Request) -> Result<StatusC
                 return Err(bad(format!("the {what} of {name:?} has {found} bytes; {max} are the most: shorten it")));
             }
         }
-        let known = snapshot.meta().metric(&name);
-        let meta = completed(known, MetricMeta { kind, unit, help });
-        if Some(&meta) != known {
-            changes.push(MetaChange::Metric { name, meta });
-        }
+        told.push(SaidOfMetric { name, meta: MetricMeta { kind, unit, help } });
     }
-    drop(snapshot);
-    write(state.db.clone(), changes).await?;
+    write(state.db.clone(), told).await?;
     Ok(StatusCode::NO_CONTENT)
 }

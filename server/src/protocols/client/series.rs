@@ -2,14 +2,14 @@
 //!
 //! Where the tags of the sender may change, with the slot of its job, the names are kept and looked up again.
 
-use telem_engine::{Db, ErrorKind, MetaChange, MetricMeta, SeriesKey};
+use telem_engine::{Db, ErrorKind, MetricMeta, SeriesKey};
 use telem_ingest::accept::Reason;
 use telem_ingest::accept::frames::{NumberedSeries, SeriesTable};
 use telem_ingest::decode::frames::SentSeries;
 use telem_ingest::default_tags::DefaultTags;
 
 use super::RefusalCode;
-use super::describe::completed;
+use super::describe::SaidOfMetric;
 use crate::memory::{MemoryBudget, MemoryCharge, MemoryTaken};
 
 /// What a name costs beside its bytes.
@@ -119,17 +119,17 @@ impl ConnectionSeries {
         })
     }
 
-    /// What `series` says of its metric and the database does not know yet: what is there stays.
-    pub fn described(&self, series: &SentSeries<'_>, known: Option<&MetricMeta>) -> Option<MetaChange> {
+    /// What `series` says of its metric, if that adds anything to what is known.
+    pub fn described(&self, series: &SentSeries<'_>, known: Option<&MetricMeta>) -> Option<SaidOfMetric> {
         let place = self.numbers.last()?;
         if matches!(place, NumberedSeries::Refused | NumberedSeries::AboveLevel) {
             return None;
         }
         let text = |bytes| std::str::from_utf8(bytes).ok();
         let (name, unit, help) = (text(series.metric)?, text(series.unit)?, text(series.help)?);
-        let said = MetricMeta { kind: series.kind, unit: unit.to_owned(), help: help.to_owned() };
-        let meta = completed(known, said);
-        (Some(&meta) != known).then(|| MetaChange::Metric { name: name.to_owned(), meta })
+        let meta = MetricMeta { kind: series.kind, unit: unit.to_owned(), help: help.to_owned() };
+        let adds = known.is_none_or(|known| known.completed(&meta) != *known);
+        adds.then(|| SaidOfMetric { name: name.to_owned(), meta })
     }
 }
 
