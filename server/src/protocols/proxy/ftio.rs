@@ -105,10 +105,18 @@ async fn analyse(live: &Arc<ProxyLive>, job: &str) -> Result<Option<RhythmModels
     };
     let said = live.programs.ask(program).await.map_err(|error| error.to_string())?;
     let told: Vec<Json> =
-        serde_json::from_slice(&said).map_err(|error| format!("its answer is no JSON array: {error}"))?;
+        serde_json::from_slice(answer_of(&said)).map_err(|error| format!("its answer is no JSON array: {error}"))?;
     let named = told.into_iter().filter_map(|model| Some((model["metric"].as_str()?.to_owned(), model)));
     let models: RhythmModels = named.collect();
     Ok(Some(models).filter(|models| !models.is_empty()))
+}
+
+/// Without the lines before the answer: FTIO 0.0.9 says first how long it took to read.
+fn answer_of(said: &[u8]) -> &[u8] {
+    if said.starts_with(b"[") {
+        return said;
+    }
+    said.windows(2).position(|bytes| bytes == b"\n[").map_or(said, |at| &said[at + 1..])
 }
 
 #[derive(Debug, Serialize)]
