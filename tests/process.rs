@@ -5,11 +5,12 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -192,6 +193,22 @@ pub fn poll(what: &str, mut happened: impl FnMut() -> bool) {
     while !happened() {
         assert!(clock.monotonic() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Ports that the system gives nobody who asks for any.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port for a program that cannot be told to take any.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let width = PORTS.end - PORTS.start;
+    let mixed = u16::try_from(std::process::id() % u32::from(width)).unwrap();
+    loop {
+        let port = PORTS.start + (mixed + NEXT.fetch_add(1, Ordering::Relaxed)) % width;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 

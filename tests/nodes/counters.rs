@@ -3,14 +3,16 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value as Json, json};
+use tempfile::TempDir;
 
 use super::{Job, wait_for_states};
 use crate::kill::drawn;
-use crate::process::{Response, Server, poll};
+use crate::process::{Response, Server, free_port, poll};
 use crate::proxy_tree::{Client, Stub, ask, counter, desc};
 
 /// How much happens in the test of all that can die, unless `TELEM_STEPS` says otherwise.
@@ -289,16 +291,118 @@ impl Draws {
     }
 }
 
-/// An original child: what it tells now, and what it told in all of its lives.
+/// An original child: what it tells now, and what it told in this life.
 struct Child {
-    stub: Stub,
+    server: ChildServer,
     told: f64,
 }
 
+enum ChildServer {
+    Stub(Stub),
+    Original(Original),
+}
+
+/// A server of Metric Proxy itself, where there is one: `TELEM_ORIGINAL_PROXY` is its path.
+struct Original {
+    dir: TempDir,
+    binary: PathBuf,
+    root: String,
+    /// The server, and a client with a job; none while it is dead.
+    life: Option<(ChildProcess, Client)>,
+}
+
+impl Original {
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+
+    fn start(&mut self) {
+        let _ = std::fs::remove_file(self.socket());
+        let mut command = Command::new(&self.binary);
+        command.args(["-p", &free_port().to_string(), "-S", "50", "-r", &format!("{}@20", self.root)]);
+        command.arg("-u").arg(self.socket()).arg("-t").arg(self.dir.path().join("data"));
+        let server =
+            ChildProcess::spawn(command.env("HOME", self.dir.path()).stdout(Stdio::null()).stderr(Stdio::null()));
+        let mut stream = None;
+        poll("the original to listen", || {
+            stream = UnixStream::connect(self.socket()).ok();
+            stream.is_some()
+        });
+        let mut client = Client(stream.unwrap());
+        client.send(&json!({ "JobDesc": desc("tree", 9) }));
+        self.life = Some((server, client));
+    }
+}
+
+/// Killed when it is dropped.
+struct ChildProcess(std::process::Child);
+
+impl ChildProcess {
+    fn spawn(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Child {
-    fn tell(&self) {
-        let jobs = [(desc("tree", 9), vec![counter("work", self.told)])];
-        self.stub.tell(&[counter("work", self.told)], &jobs);
+    /// A stub, or with `original` that server itself, below the member at `root`.
+    fn below(root: &str, original: Option<&Path>) -> Self {
+        let server = match original {
+            None => {
+                let stub = Stub::child();
+                stub.joins_at(root);
+                ChildServer::Stub(stub)
+            }
+            Some(binary) => {
+                let (dir, binary) = (TempDir::new().unwrap(), binary.to_owned());
+                let mut original = Original { dir, binary, root: root.to_owned(), life: None };
+                original.start();
+                ChildServer::Original(original)
+            }
+        };
+        Self { server, told: 0.0 }
+    }
+
+    fn counts(&mut self, value: f64) {
+        self.told += value;
+        match &mut self.server {
+            ChildServer::Stub(stub) => {
+                let jobs = [(desc("tree", 9), vec![counter("work", self.told)])];
+                stub.tell(&[counter("work", self.told)], &jobs);
+            }
+            ChildServer::Original(original) => {
+                if let Some((_, client)) = &mut original.life {
+                    client.add("work", value);
+                }
+            }
+        }
+    }
+
+    fn dies(&mut self) {
+        self.told = 0.0;
+        match &mut self.server {
+            ChildServer::Stub(stub) => stub.is_dead.store(true, Ordering::SeqCst),
+            ChildServer::Original(original) => original.life = None,
+        }
+    }
+
+    /// In its next life it counts from nothing, below the member at `root`, and the first that it tells is `value`.
+    fn returns(&mut self, value: f64, root: &str) {
+        if let ChildServer::Original(original) = &mut self.server {
+            root.clone_into(&mut original.root);
+            original.start();
+        }
+        self.counts(value);
+        if let ChildServer::Stub(stub) = &self.server {
+            stub.is_dead.store(false, Ordering::SeqCst);
+            stub.is_seen();
+        }
     }
 }
 
@@ -319,16 +423,12 @@ const NODES: [&str; 3] = ["head", "n1", "n2"];
 const JOBS: [Option<&str>; 3] = [Some("a"), Some("b"), None];
 
 impl Crowd {
-    fn new() -> Self {
+    fn with(original: Option<&Path>) -> Self {
         let job = Job::new();
         let members = three(&job);
         let address = members[0].server.address.clone();
-        let children = [0, 1].map(|at| {
-            let child = Child { stub: Stub::child(), told: 0.0 };
-            // One asks the head, the other one an agent.
-            child.stub.joins_at(&members[at].server.address);
-            child
-        });
+        // One asks the head, the other one an agent.
+        let children = [0, 1].map(|at| Child::below(&members[at].server.address, original));
         Self { job, members: members.map(Some), clients: Default::default(), children, sent: 0.0, marks: 0, address }
     }
 
@@ -389,35 +489,37 @@ impl Crowd {
     }
 
     fn child_counts(&mut self, at: usize, value: f64) {
-        self.children[at].told += value;
-        self.children[at].tell();
+        self.children[at].counts(value);
         self.sent += value;
     }
 
-    fn child_dies(&mut self, at: usize, value: f64) {
+    /// The value that it will return with.
+    fn child_dies(&mut self, at: usize, value: f64) -> f64 {
         // An original forgets, and what nobody asked for dies with it.
         self.settle();
         let child = &mut self.children[at];
-        child.stub.is_dead.store(true, Ordering::SeqCst);
-        // In its next life it counts from nothing; that it is less than before shows that.
-        child.told = if value < child.told { value } else { 0.0 };
-        self.sent += child.told;
-        child.tell();
+        // That it is less than before shows that it counts anew.
+        let value = if value < child.told { value } else { 0.0 };
+        child.dies();
+        value
     }
 
-    fn child_returns(&mut self, at: usize) {
-        self.children[at].stub.is_dead.store(false, Ordering::SeqCst);
-        self.children[at].stub.is_seen();
+    fn child_returns(&mut self, at: usize, value: f64) {
+        let root = self.member(at).server.address.clone();
+        self.children[at].returns(value, &root);
+        self.sent += value;
     }
 }
 
+/// With `TELEM_ORIGINAL_PROXY=PATH` the two children are servers of Metric Proxy itself, else they speak as it does.
 #[test]
 fn main_of_the_head_is_what_was_sent_while_nodes_children_and_clients_die_and_return() {
+    let original = std::env::var_os("TELEM_ORIGINAL_PROXY").map(PathBuf::from);
     let seed = std::env::var("TELEM_SEED").ok().map(|seed| seed.parse().unwrap());
     let seed: u64 = seed.unwrap_or_else(|| RandomState::new().hash_one("seed"));
     let steps = std::env::var("TELEM_STEPS").map_or(STEPS, |steps| steps.parse().unwrap());
     println!("seed {seed}, {steps} steps (TELEM_SEED={seed} draws the same; TELEM_STEPS)");
-    let (mut draws, mut crowd) = (Draws { seed, count: 0 }, Crowd::new());
+    let (mut draws, mut crowd) = (Draws { seed, count: 0 }, Crowd::with(original.as_deref()));
     for at in 0..3 {
         crowd.send(at, at, 1.0);
     }
@@ -431,19 +533,23 @@ fn main_of_the_head_is_what_was_sent_while_nodes_children_and_clients_die_and_re
                     crowd.send(at, draws.below(3) as usize, value);
                 }
             }
-            4 | 5 => crowd.child_counts(child, value),
+            4 | 5 => {
+                println!("step {step}: child {child} counts {value}");
+                crowd.child_counts(child, value);
+            }
             6 => {
                 // Clients die in the middle of their work.
                 crowd.clients[at].clear();
             }
             7 => {
-                crowd.child_dies(child, value);
+                let value_after = crowd.child_dies(child, value);
+                println!("step {step}: child {child} died, and returns with {value_after}");
                 crowd.send(at, draws.below(3) as usize, value);
-                crowd.child_returns(child);
+                crowd.child_returns(child, value_after);
             }
             _ => {
                 crowd.kill(at);
-                println!("step {step}: {} was killed", NODES[at]);
+                println!("step {step}: {} was killed, and child {child} counts {value}", NODES[at]);
                 // Others work on meanwhile.
                 let other = (at + 1 + draws.below(2) as usize) % 3;
                 crowd.send(other, draws.below(3) as usize, value);

@@ -1,19 +1,17 @@
 //! The surroundings of a page's reader: a directory with the files that pages mention, a saved job, and a live server.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use telem_engine::{Clock, SystemClock};
 use tempfile::TempDir;
 
-use crate::process::{PATIENCE, Server, quiet, telem};
+use crate::process::{PATIENCE, Server, free_port, quiet, telem};
 use crate::run;
 
 /// Names under which pages speak of a saved job, with its nodes below.
@@ -23,8 +21,6 @@ const DATABASE: &str = "trial";
 /// The port of which pages speak. In its place stands that of the live server, or, where an example starts a server of its
 /// own, a free one at which that is told to listen.
 const PORT: &str = "4242";
-/// Ports that the system gives nobody who asks for any.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// Longest that a block may take: it has several commands. It only bounds a failure.
 const BLOCK_PATIENCE: Duration = PATIENCE.saturating_mul(4);
@@ -229,18 +225,6 @@ fn served(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let is_telem = words.next() == Some("telem");
     words.next().filter(|command| is_telem && matches!(*command, "serve" | "replay" | "node"))
-}
-
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let width = PORTS.end - PORTS.start;
-    let mixed = u16::try_from(std::process::id() % u32::from(width)).unwrap();
-    loop {
-        let port = PORTS.start + (mixed + NEXT.fetch_add(1, Ordering::Relaxed)) % width;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 fn sh(script: &str) -> Output {
