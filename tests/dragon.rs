@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process, test_kill_process};
 use serde_json::{Value as Json, json};
 
 use crate::launch::put_program;
-use crate::process::{Connection, Response, Server, poll, telem};
+use crate::process::{Connection, Response, Server, free_port, poll, telem};
 use crate::run::{Place, Running, output, pid, recorder, said};
 
 /// What the line says that tells of the port.
@@ -247,7 +247,7 @@ exec sh -c "$*"
 #[test]
 fn agents_open_the_port_on_their_nodes_and_one_that_is_taken_is_told_by_name() {
     let place = Place::new();
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let free = free_port();
     let config = yaml(place.path(), &format!("tsdb_server_port: {free}\n"));
     let mut run = telem(["run", "--nodes", "n1", "--telemetry-config", config.to_str().unwrap()]);
     run.args(["--", "sh", "-c", TELLS]);

@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use telem_server::tls::Certificate;
 use tempfile::TempDir;
 
-use crate::process::{Connection, Server, poll, telem};
+use crate::process::{Connection, Server, free_port, poll, telem};
 
 /// A place for a job: its join file, and the data of its processes.
 struct Job {
@@ -37,7 +37,7 @@ impl Job {
 
     /// `telem serve` as the head of job 7.
     fn head(&self, more: &[&str]) -> Server {
-        self.head_at("127.0.0.1:0", "head", more)
+        self.head_at(&format!("127.0.0.1:{}", free_port()), "head", more)
     }
 
     fn head_at(&self, listen: &str, data: &str, more: &[&str]) -> Server {

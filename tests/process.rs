@@ -19,7 +19,24 @@ use telem_engine::{Clock, SystemClock};
 use tempfile::TempDir;
 
 /// Longest that anything in these tests is waited for; it only bounds a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Ports that the system gives nobody who asks for any.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port of this machine that is free, and that nobody gets who asks for any: for a server that is started again where
+/// it was, or that is told where to listen.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let width = PORTS.end - PORTS.start;
+    let mixed = u16::try_from(std::process::id() % u32::from(width)).unwrap();
+    loop {
+        let port = PORTS.start + (mixed + NEXT.fetch_add(1, Ordering::Relaxed)) % width;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
 
 /// A `telem` command with `args`.
 pub fn telem<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
@@ -193,22 +210,6 @@ pub fn poll(what: &str, mut happened: impl FnMut() -> bool) {
     while !happened() {
         assert!(clock.monotonic() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
         std::thread::park_timeout(Duration::from_millis(5));
-    }
-}
-
-/// Ports that the system gives nobody who asks for any.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
-
-/// A port for a program that cannot be told to take any.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let width = PORTS.end - PORTS.start;
-    let mixed = u16::try_from(std::process::id() % u32::from(width)).unwrap();
-    loop {
-        let port = PORTS.start + (mixed + NEXT.fetch_add(1, Ordering::Relaxed)) % width;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
-use super::process::{Response, Server, poll, telem};
+use super::process::{Response, Server, free_port, poll, telem};
 
 /// A `telem proxy` on a directory of its own.
 struct Proxy {
@@ -27,12 +27,11 @@ impl Proxy {
         format!("{}:{}", name.nodename().to_string_lossy(), self.port())
     }
 
-    /// On any free port.
     fn start(dir: &Path, more: &[&str]) -> Proxy {
-        Self::start_at(dir, 0, more)
+        Self::start_at(dir, free_port(), more)
     }
 
-    /// On the port that an earlier one had; 0 is any.
+    /// On the port that an earlier one had.
     fn start_at(dir: &Path, port: u16, more: &[&str]) -> Proxy {
         let socket = dir.join("socket");
         let mut command = telem(["proxy", "--listen", "127.0.0.1:0", "-p", &port.to_string()]);

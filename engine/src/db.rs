@@ -288,10 +288,16 @@ impl Db {
         failed || frozen || old || active >= options.memtable_bytes_flush || wal_bytes >= wal_bytes_flush
     }
 
-    /// Whether memtables hold twice what makes a flush due: samples come faster than they are flushed. Whoever appends does
-    /// well to wait a moment, so that what is in memory stays small.
+    /// Whether memtables, or the WAL of a database whose size is limited, hold twice what makes a flush due: samples come
+    /// faster than they are flushed. Whoever appends does well to wait a moment, so that what is in memory stays small, and
+    /// so that nothing is refused for the lack of room that a flush is about to make.
     pub fn flush_is_behind(&self) -> bool {
-        self.inner.memtable_bytes() > 2 * self.inner.options.memtable_bytes_flush
+        let options = &self.inner.options;
+        if self.inner.memtable_bytes() > 2 * options.memtable_bytes_flush {
+            return true;
+        }
+        let wal_bytes = || self.inner.write.as_ref().map_or(0, |write| write.appender().wal.bytes());
+        options.bytes_max < u64::MAX && wal_bytes() > options.bytes_max / 2
     }
 
     /// Flushes and gives the writer lock back. Snapshots go on working until a later writer merges their files away;

@@ -117,7 +117,8 @@ pub fn samples() -> Vec<LimitRow> {
         ),
         LimitRow::new("wait for an fsync (`WriterOptions::sync_interval`)", time(sync_interval), ""),
         LimitRow::new(
-            "a batch, for a flush when memtables hold twice what makes one due (`WriterOptions::flush_wait_max`)",
+            "a batch, for a flush when memtables, or the WAL where `--data-bytes-max` is set, hold twice what makes one due \
+             (`WriterOptions::flush_wait_max`)",
             time(flush_wait_max),
             "it goes on; memory fills, up to `memtable_bytes_max`",
         ),

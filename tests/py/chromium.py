@@ -10,7 +10,7 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright needs Python 3.10 or newer")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no chromium is installed (Debian: apt install chromium; or CHROMIUM=)")
-PATIENCE_MS = 60_000
+PATIENCE_MS = 120_000
 MINUTE = 60_000
 
 

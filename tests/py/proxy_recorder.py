@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 class Connection:

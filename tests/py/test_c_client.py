@@ -64,7 +64,8 @@ def environment(server=None, **more):
     ours = ("TELEM_", "SLURM_", "OMPI_", "PMI", "RANK")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     if server is not None:
-        clean["TELEM_CONNECTION"] = server.connection_file
+        # One that answers is waited for at the end, however busy the machine is.
+        clean |= {"TELEM_CONNECTION": server.connection_file, "TELEM_EXIT_MS": str(PATIENCE_S * 1000)}
     return {**clean, **more}
 
 

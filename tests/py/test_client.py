@@ -785,10 +785,10 @@ def test_a_question_takes_no_longer_than_it_may(served):
     try:
         telemetry.add_data("m", 2)
         began = time.monotonic()
-        with pytest.raises(TelemetryError, match="did not answer within 2 s"):
-            telemetry.sql("SELECT 1", timeout=2)
+        with pytest.raises(TelemetryError, match="did not answer within 8 s"):
+            telemetry.sql("SELECT 1", timeout=8)
         # What was logged before is waited for too, but not on top of it.
-        assert time.monotonic() - began < 3.5
+        assert time.monotonic() - began < 15
     finally:
         served.process.send_signal(signal.SIGCONT)
 

@@ -190,13 +190,17 @@ def test_metrics_without_steps_count_seconds(telem, tmp_path):
 
 
 WANDB = """
-import math, sys, wandb
-run = wandb.init(project="p", name="lr 3e-4", dir=sys.argv[1], tags=["sweep7"], config={"lr": 3e-4, "model": {"depth": 12}, "layers": [1, 2]})
+import math, sys, time, wandb
+sampled = wandb.Settings(x_stats_sampling_interval=1, x_stats_buffer_size=100)
+run = wandb.init(project="p", name="lr 3e-4", dir=sys.argv[1], tags=["sweep7"], config={"lr": 3e-4, "model": {"depth": 12}, "layers": [1, 2]}, settings=sampled)
 for step in range(300):
     run.log({"loss": 1 / (step + 1), "train/acc": step, "nested": {"a": 0.1 + step}, "text": "x" * 500})
 run.log({"late": 7, "odd": math.nan, "flag": True}, step=1000)
 run.config.update({"batch": 64})
 run.summary["best"] = 0.1
+# What it samples of the machine comes from a process of its own, after a while.
+while len(run._system_metrics) <= 3:
+    time.sleep(0.05)
 run.finish(exit_code=3)
 """
 
@@ -227,7 +231,8 @@ def test_an_offline_run_of_wandb_comes_with_history_settings_and_name(telem, tmp
     # Torn: what is before it is taken.
     [file] = directory.glob("run-*.wandb")
     torn = tmp_path / "torn.wandb"
-    torn.write_bytes(file.read_bytes()[:40_000])
+    whole = file.read_bytes()
+    torn.write_bytes(whole[: whole.index(b"x" * 500, len(whole) // 2) + 250])
     said = imported(torn, "--save", tmp_path / "torn")
     assert "the file ends within the record" in said and "left out: 1 broken record" in said, said
     steps = [step for step, _, _ in by_step_of_run(telem, tmp_path / "torn", "loss", "true")]

@@ -293,7 +293,7 @@ def test_a_sample_that_is_put_appears(served, visit):
     one.get_by_role("button", name="Show as table").click()
     sync_api.expect(one.locator("tbody")).to_contain_text("1")
     put(served, "loss", [4711.0], now())
-    sync_api.expect(one.locator("tbody")).to_contain_text("4711", timeout=10_000)
+    sync_api.expect(one.locator("tbody")).to_contain_text("4711")
 
 
 def test_a_server_that_goes_and_comes_back_is_told_of(serve, visit, tmp_path):

@@ -114,10 +114,7 @@ def test_foreign_forms_frames_and_scripts_get_nothing(served, visit, host):
         )
         # An opaque answer has no text, and all others are refused.
         assert set(tried) <= {"refused", ""}, tried
-        deadline = 200
-        while len(page.evaluate("lost")) < 4 and deadline:
-            page.wait_for_timeout(50)
-            deadline -= 1
+        page.wait_for_function("lost.length + got.length >= 4")
         assert (page.evaluate("got"), sorted(page.evaluate("lost"))) == ([], ["data", "image", "module", "style"])
         for frame in page.frames[1:]:
             assert "secret_metric" not in frame.content() and frame.locator("#bar").count() == 0

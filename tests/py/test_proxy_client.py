@@ -72,9 +72,10 @@ def server(recorder):
 
 
 def environment(path, **more):
+    """Of a program that waits for the server at its end as long as it takes, unless a test says otherwise."""
     ours = ("PROXY_", "SLURM_", "OMPI_", "PMI", "METRIC_PROXY_", "TELEM_", "LD_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return {**clean, "PROXY_PATH": str(path), "PROXY_PERIOD": "50", **more}
+    return {**clean, "PROXY_PATH": str(path), "PROXY_PERIOD": "50", "PROXY_EXIT_MS": str(PATIENCE_S * 1000), **more}
 
 
 def run(program, *arguments, path, code=0, wrapper=(), **more):
@@ -356,8 +357,7 @@ def test_a_server_that_does_not_read_holds_nobody_up(recorder, built):
 
 def test_a_server_that_reads_again_gets_everything(recorder, built):
     server = recorder()
-    process = Talking(built / "scenario", "stalled", 3000, 50, path=server.path, PROXY_PERIOD="20",
-                      PROXY_EXIT_MS=str(PATIENCE_S * 1000))
+    process = Talking(built / "scenario", "stalled", 3000, 50, path=server.path, PROXY_PERIOD="20")
     assert process.hear() == "declared"
     server.await_bytes(b"stalled_2999")
     server.pause()

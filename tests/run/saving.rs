@@ -9,8 +9,8 @@ use telem_engine::{Clock, Db, DbInfo, Options, SystemClock};
 
 use super::*;
 
-/// Posts as many samples as its argument says, twenty at a time, printing how many were acknowledged; prints
-/// `refused` and goes on when one is not. Then waits for the end of its stdin, and exits with its second argument.
+/// Posts as many samples as its argument says, twenty at a time, printing how many were acknowledged; prints `refused`,
+/// and why, and sends no more when one is not. Then waits for the end of its stdin, and exits with its second argument.
 pub const POSTER: &str = "
 import http.client, json, os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -22,9 +22,9 @@ while sent < count:
              for n in range(sent, min(sent + 20, count))]
     connection.request('POST', '/api/put', json.dumps(batch))
     answer = connection.getresponse()
-    answer.read()
+    said = answer.read()
     if answer.status != 204:
-        print('refused', flush=True)
+        print('refused', answer.status, said, flush=True)
         break
     sent += len(batch)
     print(sent, flush=True)
@@ -83,7 +83,8 @@ fn job(dir: &Path) -> Json {
 fn poster(place: &Place, options: &[&str], count: &str) -> Running {
     let options: Vec<&str> = POSTED_ALONE.iter().chain(options).copied().collect();
     let mut running = Running::start(place.run(&options, &["python3", "-c", POSTER, count]));
-    while running.line() != "done" {}
+    let _command = running.line();
+    until_done(&mut running);
     running
 }
 
@@ -342,8 +343,8 @@ fn until_done(running: &mut Running) -> usize {
     loop {
         match running.line().as_str() {
             "done" => return acknowledged,
-            "refused" => {}
-            count => acknowledged = count.parse().unwrap(),
+            refused if refused.starts_with("refused ") => println!("after {acknowledged} samples {refused}"),
+            count => acknowledged = count.parse().unwrap_or_else(|_| panic!("it ended: '{count}'")),
         }
     }
 }

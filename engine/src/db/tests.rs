@@ -384,6 +384,28 @@ fn files_that_may_not_grow_refuse_appends_and_what_is_there_stays() {
 }
 
 #[test]
+fn a_wal_of_half_of_what_files_may_hold_is_behind_until_it_is_flushed() {
+    let bed = Bed::with(options(|options| options.bytes_max = 20_000));
+    let id = bed.db.series(&key("a")).unwrap();
+    let mut at = 0;
+    let mut append = || {
+        let mut batch = SampleBatch::default();
+        for _ in 0..50 {
+            batch.push(id, Timestamp::from_micros(at), Value::Int(at));
+            at += 1;
+        }
+        bed.db.append(&batch, Durability::Buffered).unwrap();
+        bed.db.info().unwrap().wal_bytes
+    };
+    while append() <= 10_000 {
+        assert!(!bed.db.flush_is_behind());
+    }
+    assert!(bed.db.flush_is_behind() && bed.db.flush_due());
+    bed.db.flush().unwrap();
+    assert!(!bed.db.flush_is_behind());
+}
+
+#[test]
 fn a_batch_holds_as_many_samples_as_it_may_and_with_one_more_it_is_refused_whole() {
     let mut bed = Bed::new();
     bed.append(&[("a", 1, Value::Int(1))]);
