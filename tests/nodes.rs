@@ -15,7 +15,7 @@ use serde_json::{Value as Json, json};
 use telem_server::tls::Certificate;
 use tempfile::TempDir;
 
-use crate::process::{Connection, Server, free_port, poll, telem};
+use crate::process::{Connection, SOON, Server, free_port, poll, telem};
 
 /// A place for a job: its join file, and the data of its processes.
 struct Job {
@@ -241,7 +241,7 @@ fn a_head_that_is_told_to_stop_is_gone_within_five_seconds_whatever_its_nodes_do
     let clock = telem_engine::SystemClock::new();
     let (status, said) = head.terminate();
     let took = telem_engine::Clock::monotonic(&clock);
-    assert!(status.success() && took < std::time::Duration::from_secs(5), "{took:?} {said:?}");
+    assert!(status.success() && took < SOON, "{took:?} {said:?}");
     assert!(!socket.exists() && !file.exists() && !job.join_file().exists());
 }
 
@@ -377,7 +377,7 @@ fn an_agent_that_is_told_to_stop_stores_says_farewell_and_leaves_nothing_behind(
     let clock = telem_engine::SystemClock::new();
     let (status, printed) = agent.terminate();
     let took = telem_engine::Clock::monotonic(&clock);
-    assert!(status.success() && took < std::time::Duration::from_secs(5), "{took:?} {printed:?}");
+    assert!(status.success() && took < SOON, "{took:?} {printed:?}");
     assert!(printed.iter().any(|line| line == "ended: stopped"), "{printed:?}");
     assert!(!socket.exists() && !file.exists());
     assert_eq!(states(&head), "head head up, n1 left");

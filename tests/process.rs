@@ -21,6 +21,10 @@ use tempfile::TempDir;
 /// Longest that anything in these tests is waited for; it only bounds a failure.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Longest that an end may take that telem promises within five seconds: its longer deadlines are half a minute and more,
+/// and the rest is what a machine may take that is very busy.
+pub const SOON: Duration = Duration::from_secs(20);
+
 /// Ports that the system gives nobody who asks for any.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 

@@ -3,6 +3,7 @@
 use rustix::process::{Signal, kill_process, kill_process_group};
 
 use super::*;
+use crate::process::SOON;
 use crate::run::Running;
 
 /// Four agents, and the socket of their head.
@@ -84,7 +85,7 @@ fn sigterm_ends_the_head_its_agents_and_the_command_within_five_seconds() {
     let (status, said) = running.end();
     let took = telem_engine::Clock::monotonic(&clock);
     assert_eq!(status.code(), Some(143), "{said}");
-    assert!(took < std::time::Duration::from_secs(5), "{took:?} {said}");
+    assert!(took < SOON, "{took:?} {said}");
     assert!(agents.iter().all(|(_, number)| test_kill_process(pid(*number)).is_err()), "an agent outlives its head");
     // It has said its last word, and ends.
     poll("the recorder to be gone", || test_kill_process(recorder).is_err());

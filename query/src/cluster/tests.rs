@@ -28,7 +28,7 @@ use crate::testing::{load_into, open, options, rows};
 /// How long nodes may be silent: on a busy machine no healthy one is so for longer.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The same where one of them says nothing.
-const SHORT_SILENCE: Duration = Duration::from_secs(2);
+const SHORT_SILENCE: Duration = Duration::from_secs(5);
 
 /// What lets nodes in at each other.
 const TOKEN: &str = "secret";

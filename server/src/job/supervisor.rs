@@ -43,6 +43,7 @@ const USAGE: u8 = 2;
 const JOIN_GRACE: Duration = Duration::from_secs(2);
 /// How much longer the recorder is waited for than it allows itself, so that it may say what it did not do.
 const GRACE: Duration = Duration::from_millis(400);
+const _: () = assert!(HURRIED_TIMEOUT.as_millis() + GRACE.as_millis() < 5_000, "whoever ends telem waits so long");
 /// How long a recorder that is to leave no trace is waited for.
 const ABANDON_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long the system may take to say how the recorder ended.

@@ -1,3 +1,5 @@
+use std::io::{Read as _, Write as _};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use telem_engine::Options;
@@ -161,7 +163,7 @@ fn a_job_whose_process_lives_goes_on_however_silent_it_is() {
     bed.slots.begin(&id("a"), ProcessMark::of(std::process::id())).unwrap();
     bed.wait(10_000);
     assert_eq!(bed.intervals(), ["a 0: - 1000.."]);
-    let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     bed.slots.begin(&id("b"), ProcessMark::of(child.id())).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
@@ -333,19 +335,16 @@ fn a_process_says_its_job_telems_before_the_schedulers() {
 
 #[test]
 fn what_a_process_tells_of_its_job_holds_no_secret() {
-    let mut child = std::process::Command::new("sleep")
-        .arg("60")
-        .env_clear()
-        .envs([("SLURM_JOB_ID", "7"), ("SECRET", "hush"), ("USER", "ada"), ("TELEM_NAME", "trial")])
-        .spawn()
-        .unwrap();
-    let mut told = describe_process(&id("7"), child.id());
-    // Until the child is the command.
-    while told["command"][0] != "sleep" {
-        told = describe_process(&id("7"), child.id());
-    }
+    let mut cat = Command::new("cat");
+    cat.env_clear().envs([("SLURM_JOB_ID", "7"), ("SECRET", "hush"), ("USER", "ada"), ("TELEM_NAME", "trial")]);
+    let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Whoever starts a process may go on before that has its command and its environment. What answers has them.
+    child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let told = describe_process(&id("7"), child.id());
     child.kill().unwrap();
     child.wait().unwrap();
+    assert_eq!(told["command"], json!(["cat"]));
     assert_eq!(
         (&told["user"], &told["name"], &told["scheduler"]),
         (&json!("ada"), &json!("trial"), &json!({"SLURM_JOB_ID": "7"}))

@@ -180,8 +180,8 @@ async fn a_client_that_reads_no_answers_is_not_read_for_ever() {
 
 #[tokio::test]
 async fn refusals_of_one_series_are_told_together_once_in_a_while() {
-    let service =
-        Service::new(ClientLimits { refused_interval: Duration::from_millis(200), ..ClientLimits::default() });
+    let refused_interval = Duration::from_millis(200);
+    let service = Service::new(ClientLimits { refused_interval, ..ClientLimits::default() });
     let (mut client, _held) = service.connect();
     let far = |sequence: u64| {
         let mut frame = samples(sequence, 1);
@@ -190,6 +190,7 @@ async fn refusals_of_one_series_are_told_together_once_in_a_while() {
     };
     let all: Vec<u8> = (1..=50).flat_map(far).collect();
     client.write_all(&[OPENING, &named(0), &all].concat()).await.unwrap();
+    let clock = telem_engine::SystemClock::new();
     let (mut refused, mut told, mut acknowledged) = (0, 0, 0);
     while acknowledged < 50 || refused < 50 {
         match hear(&mut client).await {
@@ -204,7 +205,9 @@ async fn refusals_of_one_series_are_told_together_once_in_a_while() {
         }
     }
     assert_eq!(refused, 50);
-    assert!(told < 10, "{told}");
+    // The first at once; the machine may be so busy that the rest comes over several intervals.
+    let intervals = telem_engine::Clock::monotonic(&clock).div_duration_f64(refused_interval);
+    assert!(f64::from(told) <= 2.0 + intervals, "{told} within {intervals} intervals");
 }
 
 #[tokio::test]

@@ -9,11 +9,16 @@ use url::Url;
 use super::super::super::net::{Channels, DialTcp, Wire};
 use super::*;
 
+/// Of what says something, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Of what never says anything.
+const IMPATIENCE: Duration = Duration::from_millis(300);
+
 /// What a node at `address` is lost for, over a real connection.
-async fn lost_at(address: std::net::SocketAddr) -> String {
+async fn lost_at(address: std::net::SocketAddr, patience: Duration) -> String {
     let wire = Wire {
-        connect_timeout: Duration::from_millis(300),
-        silence_max: Duration::from_millis(600),
+        connect_timeout: patience,
+        silence_max: 2 * patience,
         ..Wire::new("token".to_owned(), Arc::new(DialTcp))
     };
     let url = Url::parse(&format!("http://{address}/")).unwrap();
@@ -43,14 +48,14 @@ async fn node<F: Future<Output = ()> + Send>(with: impl Fn(TcpStream) -> F + Sen
 #[tokio::test]
 async fn a_node_that_does_not_listen_refuses() {
     let unused = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let told = lost_at(unused).await;
+    let told = lost_at(unused, PATIENCE).await;
     assert!(told.contains(REFUSED), "{told}");
 }
 
 #[tokio::test]
 async fn a_node_that_takes_connections_and_says_nothing_does_not_answer() {
     let address = node(|stream| async move { std::mem::forget(stream) }).await;
-    let told = lost_at(address).await;
+    let told = lost_at(address, IMPATIENCE).await;
     // The connection of the probe is kept, and may be given up only after the second question began.
     assert!(told.contains(SILENT) || told == CLOSED, "{told}");
 }
@@ -66,7 +71,7 @@ async fn a_node_whose_queue_of_connections_is_full_does_not_answer() {
     while let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(address)).await {
         taken.push(stream);
     }
-    let told = lost_at(address).await;
+    let told = lost_at(address, IMPATIENCE).await;
     assert!(told.contains(SILENT), "{told}");
 }
 
@@ -79,7 +84,7 @@ async fn a_node_that_hangs_up_or_talks_nonsense_has_a_broken_connection() {
     })
     .await;
     for address in [hangs_up, nonsense] {
-        let told = lost_at(address).await;
+        let told = lost_at(address, PATIENCE).await;
         assert!(told.contains("its connection") || told.contains("HTTP"), "{told}");
     }
 }
