@@ -211,7 +211,7 @@ fn a_query_beyond_its_memory_ends_with_a_clear_error_and_others_go_on() {
 #[test]
 fn a_query_beyond_its_deadline_ends_with_a_clear_error_and_others_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let server = with_many_samples(dir.path(), &["--query-deadline", "500ms", "--query-memory", "8GiB"]);
+    let server = with_many_samples(dir.path(), &["--query-deadline", "5s", "--query-memory", "8GiB"]);
     let forever = "SELECT count(*) AS n FROM many a, many b, many c WHERE a.value * b.value > c.value";
     let answer = server.sql(forever);
     assert!(answer.text().contains("deadline"), "{}: {}", answer.status, answer.text());

@@ -8,7 +8,7 @@
 //! A question that works for long gives way to short ones: its threads get a lower priority, and its lane ends with it,
 //! since a user may lower a priority but not raise it again.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +39,17 @@ pub(crate) const SHORT_MAX: Duration = Duration::from_secs(1);
 const LONG_NICENESS: i32 = 15;
 /// The priority of threads whose query is over.
 const LOWEST_PRIORITY: i32 = 19;
+
+/// How all threads of lanes are named.
+pub const LANE_THREAD: &str = "telem-query-sql";
+/// Nanoseconds of processor time that threads of lanes took which have ended.
+static ENDED_NANOSECONDS: AtomicU64 = AtomicU64::new(0);
+
+/// Processor time that threads of SQL took which have ended: most do so as soon as their question is over, where it took
+/// long.
+pub fn ended_lane_threads() -> Duration {
+    Duration::from_nanos(ENDED_NANOSECONDS.load(Ordering::Relaxed))
+}
 
 /// The lanes of one process.
 #[derive(Debug)]
@@ -88,6 +99,10 @@ impl LaneThreads {
     }
 
     fn end(&self) {
+        // Documentation/scheduler/sched-stats.rst of Linux: time on a processor, in nanoseconds, comes first.
+        let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let spent = spent.split_ascii_whitespace().next().and_then(|nanoseconds| nanoseconds.parse().ok());
+        ENDED_NANOSECONDS.fetch_add(spent.unwrap_or(0), Ordering::Relaxed);
         let ended = this_thread();
         self.living().retain(|thread| Some(*thread) != ended);
     }
@@ -117,7 +132,7 @@ impl Lane {
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .max_blocking_threads(BLOCKING_THREADS_MAX)
-            .thread_name("telem-query-sql")
+            .thread_name(LANE_THREAD)
             .thread_stack_size(STACK_BYTES)
             .on_thread_start(move || {
                 ruled.rule_this_thread();

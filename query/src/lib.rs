@@ -56,6 +56,7 @@ pub mod view;
 
 pub use answer::{FoldSink, FoldedRows, LastAnswer, MissingNode, SqlAnswer, TsAnswer, TsGroup};
 pub use error::{Error, ErrorKind, Result};
+pub use lanes::{LANE_THREAD, ended_lane_threads};
 pub use options::{QueryOptions, QueryStats, RowOrder};
 pub use question::{Aggregator, TsQuery, ago, expression, tsq};
 pub use run::Queries;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
+use telem_query::LANE_THREAD;
 
 /// The niceness of telem's threads.
 const NICENESS: i32 = 10;
@@ -70,13 +71,16 @@ impl Footprint {
 /// looked at.
 #[derive(Debug, Default)]
 pub struct QueryThreads {
-    /// Nanoseconds, by the number of the thread.
-    spent: HashMap<u32, u64>,
-    /// Of threads that are gone.
+    /// Nanoseconds, by the number of the thread, and whether it tells at its end what it took.
+    spent: HashMap<u32, (u64, bool)>,
+    /// Of threads that are gone, besides those that say themselves what they took.
     gone: u64,
+    /// Of those.
+    ended: u64,
 }
 
-/// How the threads begin that `query/src/run/bounded.rs` names; the kernel keeps 15 bytes of a name.
+/// How the threads begin that `query/src/run/bounded.rs` and `query/src/lanes.rs` name; the kernel keeps 15 bytes of a
+/// name.
 const QUERY_THREAD: &str = "telem-query";
 /// Nanoseconds of a second.
 const NANOSECONDS: f64 = 1e9;
@@ -84,20 +88,23 @@ const NANOSECONDS: f64 = 1e9;
 impl QueryThreads {
     /// Takes note of what they took so far. Idle ones live for ten seconds: it is to be called more often than that.
     pub fn look(&mut self) {
+        // First: none counts twice that ends meanwhile.
+        self.ended = u64::try_from(telem_query::ended_lane_threads().as_nanos()).unwrap_or(u64::MAX);
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let seen = tasks.filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm")).ok()?;
             let thread = task.file_name().to_str()?.parse().ok()?;
             let spent = || fs::read_to_string(task.path().join("schedstat")).ok();
-            name.starts_with(QUERY_THREAD).then(|| Some((thread, parse_schedstat(&spent()?)?))).flatten()
+            let tells = name.trim_end() == LANE_THREAD;
+            name.starts_with(QUERY_THREAD).then(|| Some((thread, (parse_schedstat(&spent()?)?, tells)))).flatten()
         });
         self.add(seen.collect());
     }
 
-    fn add(&mut self, seen: HashMap<u32, u64>) {
-        for (thread, spent) in std::mem::take(&mut self.spent) {
+    fn add(&mut self, seen: HashMap<u32, (u64, bool)>) {
+        for (thread, (spent, tells)) in std::mem::take(&mut self.spent) {
             // A number that was given to another thread starts again from 0.
-            if seen.get(&thread).is_none_or(|now| *now < spent) {
+            if !tells && seen.get(&thread).is_none_or(|(now, _)| *now < spent) {
                 self.gone += spent;
             }
         }
@@ -105,7 +112,8 @@ impl QueryThreads {
     }
 
     pub fn cpu_seconds(&self) -> f64 {
-        (self.gone + self.spent.values().sum::<u64>()) as f64 / NANOSECONDS
+        let living: u64 = self.spent.values().map(|(spent, _)| spent).sum();
+        (self.gone + self.ended + living) as f64 / NANOSECONDS
     }
 }
 
@@ -121,11 +129,12 @@ mod tests {
     #[test]
     fn time_of_query_threads_is_kept_when_they_are_gone() {
         let mut queries = QueryThreads::default();
-        queries.add([(1, 500_000_000), (2, 1_000_000_000)].into());
-        queries.add([(1, 700_000_000)].into());
+        queries.add([(1, (500_000_000, false)), (2, (1_000_000_000, false)), (3, (9_000_000_000, true))].into());
+        queries.add([(1, (700_000_000, false))].into());
+        // The third says itself what it took.
         assert!((queries.cpu_seconds() - 1.7).abs() < 1e-9);
         // Another thread has the number of the first.
-        queries.add([(1, 100_000_000)].into());
+        queries.add([(1, (100_000_000, false))].into());
         assert!((queries.cpu_seconds() - 1.8).abs() < 1e-9);
         assert_eq!((parse_schedstat("123 45 6\n"), parse_schedstat("")), (Some(123), None));
     }

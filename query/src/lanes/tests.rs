@@ -54,3 +54,25 @@ async fn what_outlives_its_question_is_counted_at_the_lowest_priority_until_it_e
     end.send(()).unwrap();
     assert_eq!(priority.await.unwrap(), LOWEST_PRIORITY);
 }
+
+#[tokio::test]
+async fn what_threads_of_a_lane_took_is_known_when_they_have_ended() {
+    let lanes = lanes();
+    let lane = lanes.take().unwrap();
+    let before = ended_lane_threads();
+    let works = Duration::from_millis(20);
+    lane.handle()
+        .spawn(async move {
+            let spent = || std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+            let nanoseconds = |text: String| text.split(' ').next().unwrap().parse::<u64>().unwrap();
+            let begun = nanoseconds(spent());
+            while nanoseconds(spent()) < begun + works.as_nanos() as u64 {}
+        })
+        .await
+        .unwrap();
+    lane.give_way();
+    lanes.give_back(lane).await;
+    while ended_lane_threads() < before + works {
+        tokio::task::yield_now().await;
+    }
+}

@@ -26,7 +26,7 @@ const INTERVAL_FIRST: Duration = Duration::from_millis(20);
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// After a sample there is a pause of this many times its duration: sampling takes a five-hundredth of a core at most.
 pub(crate) const REST: u32 = 500;
-/// How often it is looked what queries took: idle threads of theirs live longer than this.
+/// How often it is looked what queries took: idle threads of theirs live longer than this, or tell it at their end.
 const QUERIES_INTERVAL: Duration = Duration::from_secs(5);
 /// Most processes of a command that one look takes in.
 pub(crate) const PROCESSES_MAX: usize = 16_384;
