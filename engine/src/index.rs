@@ -56,6 +56,15 @@ impl fmt::Debug for TagPredicate<'_> {
 /// Sorted, without duplicates.
 type Postings = Vec<SeriesId>;
 
+/// Series by the values of some of their tags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeriesGroups {
+    /// Of each series the place of its group.
+    pub of_series: Vec<u32>,
+    /// Of each group the value of each key, if its series have it: in the order in which groups were seen first.
+    pub values: Vec<Vec<Option<Arc<str>>>>,
+}
+
 #[derive(Debug)]
 pub struct SeriesIndex {
     edition: u64,
@@ -208,6 +217,36 @@ impl SeriesIndex {
         let mut counts: Vec<_> = tag_keys.iter().map(text).zip(values.iter().map(|values| values.len())).collect();
         counts.sort_unstable();
         counts
+    }
+
+    /// Groups `series` by their values of the tags `keys`: each is a number on the way, and no key is put together.
+    ///
+    /// # Errors
+    /// Internal, for a series that this index does not know.
+    pub fn group(&self, series: &[SeriesId], keys: &[&str]) -> Result<SeriesGroups> {
+        let inner = self.read();
+        let keys: Vec<Option<u32>> = keys.iter().map(|key| inner.tag_keys.ordinal(key)).collect();
+        let mut places: AHashMap<Vec<Option<u32>>, u32> = AHashMap::new();
+        let mut groups = SeriesGroups { of_series: Vec::with_capacity(series.len()), values: Vec::new() };
+        let mut values = Vec::with_capacity(keys.len());
+        for id in series {
+            let words = inner.keys.get(*id).ok_or(Error::UnknownSeries { id: id.0 })?;
+            let value = |key: u32| words[1..].chunks_exact(2).find(|tag| tag[0] == key).map(|tag| tag[1]);
+            values.clear();
+            values.extend(keys.iter().map(|key| key.and_then(value)));
+            let place = match places.get(&values) {
+                Some(place) => *place,
+                None => {
+                    let place = groups.values.len() as u32;
+                    let text = |value: &Option<u32>| value.map(|value| Arc::clone(inner.tag_values.text(value)));
+                    groups.values.push(values.iter().map(text).collect());
+                    places.insert(values.clone(), place);
+                    place
+                }
+            };
+            groups.of_series.push(place);
+        }
+        Ok(groups)
     }
 
     /// The first `max` names of `kind` that start with `prefix`, sorted by bytes.

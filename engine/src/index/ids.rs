@@ -59,6 +59,12 @@ impl Ids {
         series[from..until].iter().chain(shared)
     }
 
+    /// The first common id that was given out for this database: what comes after it, up to that of the next database, is
+    /// this one's alone or was first.
+    pub fn first_new(&self) -> SeriesId {
+        SeriesId(self.new.start)
+    }
+
     /// How many series this database has.
     pub fn series_count(&self) -> usize {
         self.common.len()

@@ -77,6 +77,24 @@ proptest! {
             let values_of = |tag: &str| of().filter_map(|(_, key)| key.tags().get(tag)).collect::<BTreeSet<_>>().len();
             let counts: Vec<(Arc<str>, usize)> = tag_keys.iter().map(|tag| (Arc::from(*tag), values_of(tag))).collect();
             prop_assert_eq!(index.tag_value_counts(metric), counts);
+            let series = index.select(metric, &[]);
+            for tags in [&[][..], &["a"], &["z", "never", "a"]] {
+                let values_of = |id: &SeriesId| -> Vec<Option<Arc<str>>> {
+                    tags.iter().map(|tag| known[id.0 as usize].tags().get(tag).map(Arc::from)).collect()
+                };
+                let groups = index.group(&series, tags).unwrap();
+                let found = groups.of_series.iter().map(|group| groups.values[*group as usize].clone());
+                prop_assert_eq!(found.collect::<Vec<_>>(), series.iter().map(values_of).collect::<Vec<_>>());
+                let firsts: BTreeSet<_> = groups.values.iter().collect();
+                prop_assert_eq!(firsts.len(), groups.values.len());
+                let mut seen = 0;
+                let in_order = groups.of_series.iter().all(|group| {
+                    let is_next_or_known = *group <= seen;
+                    seen = seen.max(*group + 1);
+                    is_next_or_known
+                });
+                prop_assert!(in_order, "groups in the order of their first series");
+            }
             for tag in ["a", "z", "never"] {
                 let mut values: Vec<&str> = of().filter_map(|(_, key)| key.tags().get(tag)).collect();
                 values.sort_unstable();
@@ -98,6 +116,13 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_series_that_is_not_there_has_no_group() {
+    let index = SeriesIndex::default();
+    insert(&index, &key("load", &[("host", "a")]));
+    assert!(index.group(&[SeriesId(0), SeriesId(1)], &["host"]).is_err());
 }
 
 #[test]

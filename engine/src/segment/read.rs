@@ -100,6 +100,11 @@ impl Segment {
         all.iter().chain(self.ids.iter().flat_map(|ids| ids.known(series)))
     }
 
+    /// Of several databases that are open as one: the first id of those that came with the one that this belongs to.
+    pub fn first_of_database(&self) -> Option<SeriesId> {
+        self.ids.as_ref().map(|ids| ids.first_new())
+    }
+
     pub fn entry(&self) -> &SegmentEntry {
         &self.entry
     }

@@ -91,6 +91,10 @@ impl Bed {
         for (from, to) in [(i64::MIN, i64::MAX), (0, 1), (HOUR, 2 * HOUR), (HOUR / 4 + 1, 3 * HOUR + 1)] {
             self.check_range(&snapshot, &ids, from..to);
         }
+        let mut by_database = ids.clone();
+        snapshot.sort_by_database(&mut by_database);
+        let in_order: BTreeSet<SeriesId> = ids.iter().copied().collect();
+        assert_eq!(BTreeSet::from_iter(by_database), in_order, "every series once");
         let bounds = snapshot.time_bounds(&ids).unwrap();
         for ((id, key), bounds) in ids.iter().zip(&keys).zip(bounds) {
             let samples = &self.expected[key];
@@ -132,6 +136,24 @@ impl Bed {
             ScanRequest { series: ids.to_vec(), range: times, columns: Vec::new(), batch_rows: 5, limit: None };
         assert_eq!(snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum::<usize>(), rows);
     }
+}
+
+#[test]
+fn series_of_one_database_are_put_next_to_each_other() {
+    let mut bed = Bed::new();
+    for (node, series) in [("a", [1, 0, 2]), ("b", [5, 4, 1]), ("c", [3, 6, 2])] {
+        let samples = series.map(|series| (series, 0, 1)).to_vec();
+        bed.database(node, &[Step::Append(samples), Step::Flush]);
+    }
+    let snapshot = bed.open().snapshot();
+    let sorted = |series: &[usize]| {
+        let mut ids: Vec<SeriesId> = series.iter().map(|one| snapshot.index().id(&key(*one)).unwrap()).collect();
+        snapshot.sort_by_database(&mut ids);
+        ids.into_iter().map(|id| snapshot.index().key(id).unwrap()).collect::<Vec<_>>()
+    };
+    // 1 and 2 are those of the first that has them; the order is kept else.
+    assert_eq!(sorted(&[6, 5, 4, 3, 2, 1, 0]), [2, 1, 0, 5, 4, 6, 3].map(key));
+    assert_eq!(sorted(&[0, 1, 2, 3, 4, 5, 6]), [0, 1, 2, 4, 5, 3, 6].map(key));
 }
 
 proptest! {
