@@ -23,7 +23,7 @@ use crate::answer::TsAnswer;
 use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
 use crate::leaf::Request;
-use crate::leaf::series::{STATES_MAX, SeriesRequest, Yield};
+use crate::leaf::series::{STATES_MAX, SeriesRequest, SeriesSplit, Yield};
 use crate::options::QueryOptions;
 use crate::pipeline::Pipeline;
 use crate::question::Aggregator;
@@ -39,6 +39,8 @@ pub(crate) use known::{find, last};
 const GRID_ROWS_MAX: u64 = 200_000_000;
 /// A leaf is split between threads when each gets at least this many series.
 const PART_SERIES_MIN: usize = 64;
+/// Groups stay whole when there are so many for each thread that its share of the series is about even.
+const GROUPS_OF_PART_MIN: usize = 4;
 
 /// What a query is answered with.
 #[derive(Debug)]
@@ -89,7 +91,7 @@ async fn answer_at_once(
     selected: &[SeriesId],
     context: &PlanContext<'_>,
 ) -> Result<TsAnswer> {
-    let leaf = leaf(query, Yield::NamedBuckets, selected, selected.len(), context);
+    let leaf = leaf(query, Yield::NamedBuckets, selected, LeafSize::of(selected), context);
     let rows = execute(pushdown::plan(query, leaf)?, context).await?;
     let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
     let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
@@ -107,7 +109,7 @@ async fn answer_at_once(
 pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<String> {
     let (query, pipeline) = prepare(query, context)?;
     if let Some(selected) = at_once(&query, &pipeline, context) {
-        let leaf = leaf(&query, Yield::NamedBuckets, &selected, selected.len(), context);
+        let leaf = leaf(&query, Yield::NamedBuckets, &selected, LeafSize::of(&selected), context);
         return Ok(shown(&context.view.distribute(pushdown::plan(&query, leaf)?).await?));
     }
     let groups = read_groups(&query, context).await?;
@@ -116,7 +118,7 @@ pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<Strin
         Route::Points => points_leaf(&query, &groups, context),
     };
     let selected = selection::select_named(&query, context.view.index());
-    let groups = context.view.distribute(leaf(&query, Yield::Groups, &selected, 1, context)).await?;
+    let groups = context.view.distribute(leaf(&query, Yield::Groups, &selected, LeafSize::default(), context)).await?;
     let plan = context.view.distribute(plan).await?;
     Ok(format!("{}{}", shown(&groups), shown(&plan)))
 }
@@ -144,7 +146,7 @@ fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, 
 async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Groups> {
     let selected = selection::select_named(query, context.view.index());
     let shared = context.view.on_several(&selected);
-    let plan = leaf(query, Yield::Groups, &selected, selected.len(), context);
+    let plan = leaf(query, Yield::Groups, &selected, LeafSize::of(&selected), context);
     let mut groups = groups::read(query, execute(plan, context).await?, &context.view).await?;
     groups.share(shared.into_iter().filter_map(|id| context.view.index().key(id)).collect());
     groups.select(selected);
@@ -195,32 +197,62 @@ fn pushdown_plan(
     groups: &Groups,
     context: &PlanContext<'_>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let leaf = leaf(query, Yield::Buckets, groups.selected(), groups.series(), context);
-    // One leaf that adds everything up leaves nothing to those above.
-    let states = pipeline.steps().map(|steps| steps.saturating_mul(groups.len() as u64));
-    let alone = !context.view.has_others() && leaf.properties().partitioning.partition_count() == 1;
-    let whole = alone && states.is_some_and(|states| states <= STATES_MAX);
-    if whole && query.aggregator != Aggregator::None { Ok(leaf) } else { pushdown::plan(query, leaf) }
+    let steps = pipeline.steps().unwrap_or(u64::MAX);
+    let size = LeafSize { series: groups.series(), groups: groups.len(), steps };
+    let leaf = leaf(query, Yield::Buckets, groups.selected(), size, context);
+    // A leaf that adds everything up leaves nothing to those above.
+    let adds_up = steps <= STATES_MAX && query.aggregator != Aggregator::None;
+    let parts = leaf.properties().partitioning.partition_count();
+    let whole = parts == 1 || size.split(parts, context) == SeriesSplit::ByGroup;
+    if adds_up && whole && !context.view.has_others() { Ok(leaf) } else { pushdown::plan(query, leaf) }
 }
 
 fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
     let yields = Yield::Points { points_max: context.options.points_max, raw: groups.shared().to_vec() };
-    leaf(query, yields, groups.selected(), groups.series(), context)
+    leaf(query, yields, groups.selected(), LeafSize { series: groups.series(), ..LeafSize::default() }, context)
 }
 
-/// Asks which nodes the `selected` series concern; `series` of them are expected to take part.
+/// What a leaf is expected to read.
+#[derive(Clone, Copy, Debug, Default)]
+struct LeafSize {
+    series: usize,
+    /// 0 where that is not known, or is of no use.
+    groups: usize,
+    /// Buckets of a group.
+    steps: u64,
+}
+
+impl LeafSize {
+    fn of(selected: &[SeriesId]) -> Self {
+        Self { series: selected.len(), ..Self::default() }
+    }
+
+    /// How the series are divided among `parts`. Of several nodes each may have all of one group alone. And where there
+    /// is little to be put together above, groups may cut across what lies together, such as those by the mode of a
+    /// processor, and every part would read all of it.
+    fn split(self, parts: usize, context: &PlanContext<'_>) -> SeriesSplit {
+        let is_much = self.steps.saturating_mul(self.groups as u64) > STATES_MAX;
+        let is_even = self.groups >= GROUPS_OF_PART_MIN * parts;
+        match parts > 1 && is_much && is_even && !context.view.has_others() {
+            true => SeriesSplit::ByGroup,
+            false => SeriesSplit::Evenly,
+        }
+    }
+}
+
+/// Asks which nodes the `selected` series concern.
 fn leaf(
     query: &Arc<TsQuery>,
     yields: Yield,
     selected: &[SeriesId],
-    series: usize,
+    size: LeafSize,
     context: &PlanContext<'_>,
 ) -> Arc<dyn ExecutionPlan> {
-    let request = SeriesRequest { query: Arc::clone(query), yields };
-    let schema = request.schema();
     // Each node has about its share of them.
-    let share = series / context.view.nodes();
+    let share = size.series / context.view.nodes();
     let parts = (share / PART_SERIES_MIN).clamp(1, context.options.threads.max(1));
+    let request = SeriesRequest { query: Arc::clone(query), yields, split: size.split(parts, context) };
+    let schema = request.schema();
     let leaf = context.view.leaf(Request::Series(request), schema, Some(selected), &|_| true);
     Arc::new(leaf.with_partitions(parts))
 }

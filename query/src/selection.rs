@@ -2,9 +2,13 @@
 //!
 //! The head and the owners of the series must agree on groups, so both call [`group_key`].
 
-use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
+use std::ops::Range;
+use std::sync::Arc;
+
+use telem_engine::{NameKind, SeriesGroups, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
 
 use crate::error::{Error, Result};
+use crate::leaf::Part;
 use crate::question::tags::{SEPARATOR, encode_tags};
 use crate::question::tsq::{Matcher, TagFilter};
 use crate::question::{Aggregator, TsQuery};
@@ -70,6 +74,52 @@ pub(crate) fn group_key(query: &TsQuery, series: &SeriesKey) -> String {
     // No value is empty, so that a tag that is not there differs from all that are.
     let values: Vec<&str> = keys.iter().map(|key| series.tags().get(key).unwrap_or_default()).collect();
     values.join(&SEPARATOR.to_string())
+}
+
+/// The groups of some series.
+pub(crate) struct GroupsOfSeries {
+    /// Of each series the place of its group.
+    pub of_series: Vec<u32>,
+    /// As [`group_key`] names them, in the order in which series are the first of their group.
+    pub names: Vec<String>,
+}
+
+impl GroupsOfSeries {
+    /// The places of the groups of a part: all parts together have each group once, and about as many series each.
+    pub fn of(&self, part: Part) -> Range<usize> {
+        let mut sizes = vec![0_usize; self.names.len()];
+        self.of_series.iter().for_each(|group| sizes[*group as usize] += 1);
+        let mut before = 0;
+        // A group belongs to the part into which the middle of its series falls.
+        let part_of = |size: &usize| {
+            let middle = 2 * before + size;
+            before += size;
+            middle * part.count / (2 * self.of_series.len()).max(1)
+        };
+        let parts: Vec<usize> = sizes.iter().map(part_of).collect();
+        parts.partition_point(|of| *of < part.index)..parts.partition_point(|of| *of <= part.index)
+    }
+}
+
+/// As [`group_key`] for each of `series`, by the numbers of its tags.
+///
+/// # Errors
+/// NotFound, for a series that the index does not know.
+pub(crate) fn group(query: &TsQuery, index: &SeriesIndex, series: &[SeriesId]) -> telem_engine::Result<GroupsOfSeries> {
+    if query.aggregator == Aggregator::None {
+        let name = |id: &SeriesId| {
+            let key = index.key(*id).ok_or(telem_engine::Error::UnknownSeries { id: id.0 })?;
+            Ok(encode_tags(key.tags()))
+        };
+        let of_series = (0..u32::try_from(series.len()).unwrap_or(u32::MAX)).collect();
+        return Ok(GroupsOfSeries { of_series, names: series.iter().map(name).collect::<telem_engine::Result<_>>()? });
+    }
+    let SeriesGroups { of_series, values } = index.group(series, &group_keys(query))?;
+    let name = |values: &Vec<Option<Arc<str>>>| {
+        let values: Vec<&str> = values.iter().map(|value| value.as_deref().unwrap_or_default()).collect();
+        values.join(&SEPARATOR.to_string())
+    };
+    Ok(GroupsOfSeries { of_series, names: values.iter().map(name).collect() })
 }
 
 /// The tags that make groups, in the order in which [`group_key`] has their values.

@@ -5,12 +5,14 @@
 
 mod buckets;
 mod folds;
+mod grouped;
 mod groups;
 mod naming;
 mod points;
 
 pub use buckets::STATES_MAX;
 pub use folds::{adds_extremes, can_fold};
+pub use grouped::SeriesSplit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub struct SeriesRequest {
     #[serde(with = "serial::shared")]
     pub query: Arc<TsQuery>,
     pub yields: Yield,
+    pub split: SeriesSplit,
 }
 
 /// What a leaf hands out of every selected series.
@@ -106,25 +109,33 @@ impl SeriesRequest {
 
     /// See [`super::Request::batches`].
     pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
-        let selected = selection::select(&self.query, &context.snapshot);
-        let source = SeriesSource {
-            query: Arc::clone(&self.query),
-            context: context.clone(),
-            schema: Arc::clone(schema),
-            series: part.of(&selected).to_vec(),
+        self.part(context, schema, part).unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+    }
+
+    fn part(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches, DataFusionError> {
+        let mut selected = selection::select(&self.query, &context.snapshot);
+        context.snapshot.sort_by_database(&mut selected);
+        let (query, context, schema) = (Arc::clone(&self.query), context.clone(), Arc::clone(schema));
+        let source = SeriesSource { query, context, schema };
+        let chunks = |groups_max: usize| {
+            grouped::chunks(&source.query, self.split, groups_max, part, &source.context, &selected)
         };
-        match &self.yields {
-            Yield::Groups => Box::new(groups::GroupBatches::new(source)),
-            Yield::Buckets => Box::new(buckets::BucketBatches::new(source, false)),
-            Yield::NamedBuckets => Box::new(buckets::BucketBatches::new(source, true)),
-            Yield::Folds => match folds::FoldBatches::new(source) {
-                Some(batches) => Box::new(batches),
-                None => Box::new(std::iter::once(Err(DataFusionError::Internal(
-                    "a fold over buckets of no fixed step".to_owned(),
-                )))),
-            },
-            Yield::Points { points_max, raw } => Box::new(points::PointBatches::new(source, *points_max, raw)),
-        }
+        Ok(match &self.yields {
+            Yield::Groups => Box::new(groups::GroupBatches::new(source, part.of(&selected).to_vec())),
+            Yield::Buckets | Yield::NamedBuckets => {
+                let chunks = chunks(buckets::groups_max(&self.query))?;
+                Box::new(buckets::BucketBatches::new(source, chunks, self.yields == Yield::NamedBuckets))
+            }
+            Yield::Folds => {
+                let no_grid = || DataFusionError::Internal("a fold over buckets of no fixed step".to_owned());
+                let grid = folds::FoldGrid::of(&self.query).ok_or_else(no_grid)?;
+                let chunks = chunks(grid.groups_max())?;
+                Box::new(folds::FoldBatches::new(source, grid, chunks))
+            }
+            Yield::Points { points_max, raw } => {
+                Box::new(points::PointBatches::new(source, part.of(&selected), *points_max, raw))
+            }
+        })
     }
 }
 
@@ -153,20 +164,19 @@ struct SeriesSource {
     query: Arc<TsQuery>,
     context: LeafContext,
     schema: SchemaRef,
-    series: Vec<SeriesId>,
 }
 
 type SeriesLines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
 
 impl SeriesSource {
-    /// The samples in the window of every series that has any.
-    fn raw_lines(&self, pipeline: &Pipeline) -> SeriesLines {
+    /// The samples in the window of every one of `series` that has any, in their order.
+    fn raw_lines(&self, pipeline: &Pipeline, series: Vec<SeriesId>) -> SeriesLines {
         if let Some(by_job) = &self.context.by_job {
             let (by_job, window) = (Arc::clone(by_job), pipeline.window);
             let points = move |series| by_job.points(series, window).transpose();
-            return Box::new(self.series.clone().into_iter().filter_map(points).map(|points| points.map(line)));
+            return Box::new(series.into_iter().filter_map(points).map(|points| points.map(line)));
         }
-        let points = self.context.snapshot.points(self.series.clone(), pipeline.window);
+        let points = self.context.snapshot.points(series, pipeline.window);
         Box::new(points.map(|points| points.map(line)))
     }
 
@@ -178,9 +188,10 @@ impl SeriesSource {
         }
     }
 
-    /// Every series that has a sample in the window, downsampled if it is to be: by the engine, where it can.
-    fn lines(&self, pipeline: &Pipeline) -> SeriesLines {
-        let (pipeline, snapshot, series) = (*pipeline, &self.context.snapshot, self.series.clone());
+    /// Every one of `series` that has a sample in the window, in their order, downsampled if it is to be: by the engine,
+    /// where it can.
+    fn lines(&self, pipeline: &Pipeline, series: Vec<SeriesId>) -> SeriesLines {
+        let (pipeline, snapshot) = (*pipeline, &self.context.snapshot);
         if let Some(by_job) = &self.context.by_job {
             let by_job = Arc::clone(by_job);
             return Box::new(
@@ -193,7 +204,7 @@ impl SeriesSource {
                 |made: SeriesBuckets| (made.series, Line { times: made.starts, values: Values::Float(made.values) });
             return Box::new(snapshot.downsample(request).map(move |made| made.map(line)));
         }
-        let lines = self.raw_lines(&pipeline);
+        let lines = self.raw_lines(&pipeline, series);
         Box::new(lines.map(move |line| line.map(|(series, line)| (series, pipeline.downsample(line)))))
     }
 
@@ -264,3 +275,6 @@ fn times_array(times: Vec<Timestamp>) -> ArrayRef {
     let micros: Vec<i64> = times.into_iter().map(Timestamp::micros).collect();
     Arc::new(TimestampMicrosecondArray::from(micros).with_timezone("UTC"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use ahash::AHashSet;
 use arrow::array::RecordBatch;
 use arrow::array::cast::AsArray;
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
@@ -12,14 +11,15 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::StreamExt;
 use telem_engine::Timestamp;
 
-use super::{PlanContext, check, execute, leaf, pushdown};
+use super::{LeafSize, PlanContext, check, execute, leaf, pushdown};
 use crate::answer::{FoldSink, FoldedRows, MissingNode};
 use crate::error::{Error, Result};
 use crate::functions;
 use crate::leaf::series::{STATES_MAX, Yield, adds_extremes, can_fold};
+use crate::pipeline::Pipeline;
 use crate::question::TsQuery;
 use crate::question::tags::SEPARATOR;
-use crate::selection::{group_key, group_keys, select_named};
+use crate::selection::{self, group_keys, select_named};
 
 /// Folds the samples of `query`: its metric, filters and groups, from start to end in the buckets of its downsampling,
 /// whose function does not matter.
@@ -46,12 +46,10 @@ pub async fn fold(query: &TsQuery, context: &PlanContext<'_>, sink: &mut impl Fo
 fn plan(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Arc<dyn ExecutionPlan>> {
     let index = context.view.index();
     let selected = select_named(query, index);
-    let leaf = leaf(query, Yield::Folds, &selected, selected.len(), context);
-    let lines = || {
-        let keys = selected.iter().filter_map(|id| index.key(*id)).map(|key| group_key(query, &key));
-        keys.collect::<AHashSet<_>>().len()
-    };
-    if !context.view.has_others() || 2 * lines() >= context.view.nodes() {
+    let groups = selection::group(query, index, &selected)?.names.len();
+    let steps = Pipeline::new(query).steps().unwrap_or(u64::MAX);
+    let leaf = leaf(query, Yield::Folds, &selected, LeafSize { series: selected.len(), groups, steps }, context);
+    if !context.view.has_others() || 2 * groups >= context.view.nodes() {
         return Ok(leaf);
     }
     let (least, greatest) = match adds_extremes(query) {

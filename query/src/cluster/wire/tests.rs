@@ -5,7 +5,7 @@ use telem_engine::{SeriesKey, Step, TagSet, TimeRange, Timestamp};
 use super::*;
 use crate::leaf::names::{NameSubject, NameTest, Order};
 use crate::leaf::rows::{Column, RowKind, RowsRequest};
-use crate::leaf::series::{SeriesRequest, Yield};
+use crate::leaf::series::{SeriesRequest, SeriesSplit, Yield};
 use crate::question::Aggregator;
 use crate::question::aggregator::{Estimation, Percentile};
 use crate::question::expression::{Case, Expression};
@@ -83,8 +83,12 @@ fn a_request_for_series_means_the_same_on_the_other_side() {
             end: Timestamp::MAX,
             fidelity: Fidelity::OpenTsdb,
         };
-        for yields in [Yield::Groups, Yield::Buckets, Yield::Points { points_max: u64::MAX, raw: vec![key("c")] }] {
-            let request = SeriesRequest { query: Arc::new(query.clone()), yields };
+        for (yields, split) in [
+            (Yield::Groups, SeriesSplit::Evenly),
+            (Yield::Buckets, SeriesSplit::ByGroup),
+            (Yield::Points { points_max: u64::MAX, raw: vec![key("c")] }, SeriesSplit::Evenly),
+        ] {
+            let request = SeriesRequest { query: Arc::new(query.clone()), yields, split };
             let schema = Schema::clone(&request.schema());
             let (sent, received) = across(Request::Series(request), schema);
             assert_eq!(sent, received);

@@ -40,7 +40,14 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
         Some(by) => {
             sorted::batches(request, sorted::groups(by, &selected, context.snapshot.index()), part, seamless, scan)
         }
-        None => Ok(scan(part.of(&selected).to_vec(), BATCH_ROWS)),
+        None => {
+            let mut selected = selected;
+            // All of them in whatever order; the first few are those that come first by name.
+            if limit.is_none() {
+                context.snapshot.sort_by_database(&mut selected);
+            }
+            Ok(scan(part.of(&selected).to_vec(), BATCH_ROWS))
+        }
     }
 }
 

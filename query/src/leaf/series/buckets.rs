@@ -1,22 +1,23 @@
-//! The contributions of series to every bucket of a fixed grid, added up group by group as far as the memory limit
-//! [`STATES_MAX`] allows, so that little work is left for the operators above.
+//! The contributions of series to every bucket of a fixed grid, added up group by group, as many groups at a time as the
+//! memory limit [`STATES_MAX`] allows, so that little work is left for the operators above.
 
 use std::sync::Arc;
+use std::vec;
 
-use ahash::AHashMap;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
 use telem_engine::{ExactSum, Timestamp};
 
+use super::grouped::GroupChunk;
 use super::naming::SeriesNumbers;
 use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
+use crate::question::TsQuery;
 use crate::question::aggregator::{Parts, Side};
 use crate::question::tags::encode_tags;
-use crate::selection::group_key;
 
 /// Buckets of groups that are added up before they are handed out (48 bytes each, more where sums need it).
 pub const STATES_MAX: u64 = 64 << 10;
@@ -24,66 +25,58 @@ pub const STATES_MAX: u64 = 64 << 10;
 pub(super) struct BucketBatches {
     source: SeriesSource,
     pipeline: Pipeline,
-    lines: SeriesLines,
+    chunks: vec::IntoIter<GroupChunk>,
+    /// The series of a chunk that are handed out as they are.
+    open: Option<(GroupChunk, SeriesLines)>,
     walk: Option<SeriesWalk>,
-    /// `None` where series are handed out as they are.
-    sums: Option<Sums>,
     /// Added up, and the next to be handed out.
-    ready: std::vec::IntoIter<RecordBatch>,
+    ready: vec::IntoIter<RecordBatch>,
     /// Group and tags of every series that was there, where they are to be named in the end.
     named: Option<Vec<(String, String)>>,
     numbered: SeriesNumbers,
 }
 
+/// How many groups of `query` are added up at once: all of them where series are handed out as they are.
+pub(super) fn groups_max(query: &TsQuery) -> usize {
+    SumGrid::of(query.aggregator.parts(), &Pipeline::new(query))
+        .map_or(usize::MAX, |grid| (STATES_MAX as usize / grid.steps).max(1))
+}
+
 impl BucketBatches {
-    pub(super) fn new(source: SeriesSource, named: bool) -> Self {
+    pub(super) fn new(source: SeriesSource, chunks: vec::IntoIter<GroupChunk>, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let lines = source.lines(&pipeline);
-        let sums = Sums::new(source.query.aggregator.parts(), &pipeline);
         let named = named.then(Vec::new);
         let numbered = SeriesNumbers::new(&source.context);
-        Self { source, pipeline, lines, walk: None, sums, ready: Vec::new().into_iter(), named, numbered }
+        Self { source, pipeline, chunks, open: None, walk: None, ready: Vec::new().into_iter(), named, numbered }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        if let Some(batch) = self.ready.next() {
-            return Ok(Some(batch));
-        }
-        while let Some(mut sums) = self.sums.take() {
-            let more = self.add_up(&mut sums)?;
-            let mut batches = sums.batches(&self.source)?.into_iter();
-            let first = batches.next();
-            self.ready = batches;
-            if !more {
-                // What is left is handed out, and then nothing follows.
-                self.lines = Box::new(std::iter::empty());
-                return if first.is_some() { Ok(first) } else { self.names() };
+        let Some(grid) = SumGrid::of(self.source.query.aggregator.parts(), &self.pipeline) else {
+            return self.rows();
+        };
+        loop {
+            if let Some(batch) = self.ready.next() {
+                return Ok(Some(batch));
             }
-            self.sums = Some(sums);
-            if first.is_some() {
-                return Ok(first);
-            }
+            let Some(chunk) = self.chunks.next() else { return self.names() };
+            self.ready = self.added_up(chunk, grid)?.into_iter();
         }
-        self.rows()
     }
 
-    /// Adds up series until the room for that is taken; whether more come.
-    fn add_up(&mut self, sums: &mut Sums) -> Result<bool, DataFusionError> {
-        let parts = self.source.query.aggregator.parts();
+    /// What all series of some groups contribute.
+    fn added_up(&mut self, mut chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let mut sums = Sums::new(grid, chunk.names.len());
         let mut rows = BucketRows::default();
-        loop {
-            if self.walk.is_none() && !self.next_series()? {
-                return Ok(false);
-            }
-            let Some(walk) = &mut self.walk else { return Ok(false) };
-            let Some(group) = sums.group(&walk.group) else { return Ok(true) };
-            let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
-            sums.add(group, &rows);
-            rows.clear();
-            if finished {
-                self.walk = None;
+        let mut lines = self.source.lines(&self.pipeline, chunk.series.clone());
+        while let Some(mut walk) = self.next_series(&mut chunk, &mut lines)? {
+            let mut finished = false;
+            while !finished {
+                finished = walk.fill(&mut rows, BATCH_ROWS, grid.parts);
+                sums.add(walk.place, &rows);
+                rows.clear();
             }
         }
+        sums.batches(&self.source, &chunk.names)
     }
 
     /// What series contribute, one after the other.
@@ -92,16 +85,20 @@ impl BucketBatches {
         let mut names = NameColumn::default();
         let mut rows = BucketRows::default();
         while rows.times.len() < BATCH_ROWS {
-            if self.walk.is_none() && !self.next_series()? {
-                break;
+            let Some((mut chunk, mut lines)) = self.open.take().or_else(|| self.open_chunk()) else { break };
+            if self.walk.is_none() {
+                let Some(walk) = self.next_series(&mut chunk, &mut lines)? else { continue };
+                self.walk = Some(walk);
             }
-            let Some(walk) = &mut self.walk else { break };
-            let before = rows.times.len();
-            let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
-            names.push(&walk.group, rows.times.len() - before)?;
-            if finished {
-                self.walk = None;
+            if let Some(walk) = &mut self.walk {
+                let before = rows.times.len();
+                let finished = walk.fill(&mut rows, BATCH_ROWS, parts);
+                names.push(&chunk.names[walk.place], rows.times.len() - before)?;
+                if finished {
+                    self.walk = None;
+                }
             }
+            self.open = Some((chunk, lines));
         }
         if rows.times.is_empty() {
             return self.names();
@@ -110,24 +107,33 @@ impl BucketBatches {
         batch(&self.source, names, rows, counts).map(Some)
     }
 
-    fn next_series(&mut self) -> Result<bool, DataFusionError> {
-        for line in self.lines.by_ref() {
+    fn open_chunk(&mut self) -> Option<(GroupChunk, SeriesLines)> {
+        let chunk = self.chunks.next()?;
+        let lines = self.source.lines(&self.pipeline, chunk.series.clone());
+        Some((chunk, lines))
+    }
+
+    /// The next series that brings something, on its way along the grid.
+    fn next_series(
+        &mut self,
+        chunk: &mut GroupChunk,
+        lines: &mut SeriesLines,
+    ) -> Result<Option<SeriesWalk>, DataFusionError> {
+        for line in lines {
             self.source.check_wanted()?;
             let (series, line) = line.map_err(|error| external(error.into()))?;
+            let place = chunk.place(series);
             if let Some(named) = &mut self.named
                 && !self.numbered.take(series, &self.source.context)
             {
-                let key = self.source.key(series)?;
-                named.push((group_key(&self.source.query, &key), encode_tags(key.tags())));
+                named.push((chunk.names[place].clone(), encode_tags(self.source.key(series)?.tags())));
             }
             let contribution = self.pipeline.contribution(line);
-            if let Some(walk) = SeriesWalk::new(contribution, &self.pipeline) {
-                let group = group_key(&self.source.query, &self.source.key(series)?);
-                self.walk = Some(SeriesWalk { group, ..walk });
-                return Ok(true);
+            if let Some(walk) = SeriesWalk::new(place, contribution, &self.pipeline) {
+                return Ok(Some(walk));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The rows that name series, once all others are out.
@@ -190,15 +196,35 @@ fn batch(
     Ok(RecordBatch::try_new(Arc::clone(&source.schema), columns)?)
 }
 
-/// Contributions added up: of each group every bucket of the grid between start and end.
-struct Sums {
+/// The buckets of every group, between start and end.
+#[derive(Clone, Copy, Debug)]
+struct SumGrid {
     parts: Parts,
     first: Timestamp,
     step_micros: i64,
-    /// Buckets of a group.
+    /// How many there are.
     steps: usize,
-    places: AHashMap<String, usize>,
-    groups: Vec<String>,
+}
+
+impl SumGrid {
+    /// `None` where series are not added up, or a group has too many buckets for that, or none.
+    fn of(parts: Parts, pipeline: &Pipeline) -> Option<Self> {
+        if parts == Parts::EachSeries {
+            return None;
+        }
+        let (first, step_micros) = match pipeline.buckets?.grid {
+            Grid::Fixed(step) => (step.ceil(pipeline.start), step.micros()),
+            Grid::All { start, .. } => (start, i64::MAX),
+            Grid::Calendar { .. } => return None,
+        };
+        let steps = pipeline.steps().filter(|steps| (1..=STATES_MAX).contains(steps))?;
+        Some(Self { parts, first, step_micros, steps: usize::try_from(steps).ok()? })
+    }
+}
+
+/// Contributions added up: of each group every bucket of the grid.
+struct Sums {
+    grid: SumGrid,
     /// Group by group.
     states: Vec<BucketState>,
 }
@@ -216,50 +242,24 @@ struct BucketState {
 }
 
 impl Sums {
-    /// `None` where series are not added up, or a group has too many buckets for that, or none.
-    fn new(parts: Parts, pipeline: &Pipeline) -> Option<Self> {
-        if parts == Parts::EachSeries {
-            return None;
-        }
-        let (first, step_micros) = match pipeline.buckets?.grid {
-            Grid::Fixed(step) => (step.ceil(pipeline.start), step.micros()),
-            Grid::All { start, .. } => (start, i64::MAX),
-            Grid::Calendar { .. } => return None,
-        };
-        let steps = pipeline.steps().filter(|steps| (1..=STATES_MAX).contains(steps))?;
-        let steps = usize::try_from(steps).ok()?;
-        let (places, groups, states) = (AHashMap::new(), Vec::new(), Vec::new());
-        Some(Self { parts, first, step_micros, steps, places, groups, states })
-    }
-
-    /// The place of a group; `None` for a new group without room.
-    fn group(&mut self, name: &str) -> Option<usize> {
-        if let Some(place) = self.places.get(name) {
-            return Some(*place);
-        }
-        if (self.states.len() + self.steps) as u64 > STATES_MAX {
-            return None;
-        }
-        let place = self.groups.len();
-        self.groups.push(name.to_owned());
-        self.places.insert(name.to_owned(), place);
-        let (extreme, sum) = (self.parts.identity(), ExactSum::default());
+    fn new(grid: SumGrid, groups: usize) -> Self {
+        let (extreme, sum) = (grid.parts.identity(), ExactSum::default());
         let empty = BucketState { extreme, sum, count: 0, there: false, real: false };
-        self.states.resize(self.states.len() + self.steps, empty);
-        Some(place)
+        Self { grid, states: vec![empty; groups * grid.steps] }
     }
 
     /// Takes in what one series contributes.
     fn add(&mut self, group: usize, rows: &BucketRows) {
-        let states = &mut self.states[group * self.steps..][..self.steps];
+        let SumGrid { parts, first, step_micros, steps } = self.grid;
+        let states = &mut self.states[group * steps..][..steps];
         for ((time, value), real) in rows.times.iter().zip(&rows.values).zip(&rows.reals) {
-            let at = time.micros().saturating_sub(self.first.micros()) / self.step_micros;
+            let at = time.micros().saturating_sub(first.micros()) / step_micros;
             let Some(state) = usize::try_from(at).ok().and_then(|at| states.get_mut(at)) else { continue };
             state.there = true;
             state.real |= real;
-            if !self.parts.is_nothing(*value) {
+            if !parts.is_nothing(*value) {
                 state.count += 1;
-                match self.parts {
+                match parts {
                     Parts::Count => {}
                     Parts::Least => state.extreme = Side::Least.of(state.extreme, *value),
                     Parts::Greatest => state.extreme = Side::Greatest.of(state.extreme, *value),
@@ -269,25 +269,26 @@ impl Sums {
         }
     }
 
-    /// What was added up, and forgets it.
-    fn batches(&mut self, source: &SeriesSource) -> Result<Vec<RecordBatch>, DataFusionError> {
+    /// What was added up of the groups with these names.
+    fn batches(&self, source: &SeriesSource, groups: &[String]) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let SumGrid { parts, first, step_micros, steps } = self.grid;
         let mut batches = Vec::new();
         let (mut names, mut rows, mut counts) = (NameColumn::default(), BucketRows::default(), Vec::new());
-        for (name, states) in self.groups.iter().zip(self.states.chunks(self.steps)) {
+        for (name, states) in groups.iter().zip(self.states.chunks(steps)) {
             for (from, states) in states.chunks(BATCH_ROWS).enumerate() {
                 let before = rows.times.len();
                 for (at, state) in states.iter().enumerate().filter(|(_, state)| state.there) {
-                    let after = ((from * BATCH_ROWS + at) as i64).saturating_mul(self.step_micros);
-                    let time = self.first.saturating_add_micros(after);
-                    let terms = match self.parts {
+                    let after = ((from * BATCH_ROWS + at) as i64).saturating_mul(step_micros);
+                    let time = first.saturating_add_micros(after);
+                    let terms = match parts {
                         Parts::Least | Parts::Greatest => Vec::new(),
                         _ => state.sum.terms(),
                     };
-                    let (first, others) = match terms.split_first() {
-                        Some((first, others)) => (*first, others),
+                    let (term, others) = match terms.split_first() {
+                        Some((term, others)) => (*term, others),
                         None => (state.extreme, &[][..]),
                     };
-                    rows.push(time, first, state.real);
+                    rows.push(time, term, state.real);
                     counts.push(state.count);
                     // A sum that one float cannot hold has rows of its own: the operator that adds up gets all of it.
                     for term in others {
@@ -306,9 +307,6 @@ impl Sums {
         if !rows.times.is_empty() {
             batches.push(batch(source, names, rows, counts)?);
         }
-        self.places.clear();
-        self.groups.clear();
-        self.states.clear();
         Ok(batches)
     }
 }
@@ -339,7 +337,8 @@ impl BucketRows {
 
 /// A series on its way along the grid.
 struct SeriesWalk {
-    group: String,
+    /// That of its group.
+    place: usize,
     contribution: Contribution,
     grid: Grid,
     /// Points at or before `at` as far as is known.
@@ -350,7 +349,7 @@ struct SeriesWalk {
 
 impl SeriesWalk {
     /// `None` where the series brings nothing to the range of the query.
-    fn new(contribution: Contribution, pipeline: &Pipeline) -> Option<Self> {
+    fn new(place: usize, contribution: Contribution, pipeline: &Pipeline) -> Option<Self> {
         let grid = pipeline.buckets?.grid;
         let (alive_from, alive_to) = contribution.alive()?;
         let (from, last) = (alive_from.max(pipeline.start), alive_to.min(pipeline.end));
@@ -360,7 +359,7 @@ impl SeriesWalk {
             Grid::Fixed(_) | Grid::Calendar { .. } => grid.ceil(from),
         };
         let passed = contribution.before(at);
-        (at <= last).then_some(Self { group: String::new(), contribution, grid, passed, at, last })
+        (at <= last).then_some(Self { place, contribution, grid, passed, at, last })
     }
 
     /// Adds rows until there are `rows_max` or the series ends; whether it ended.

@@ -3,8 +3,8 @@
 //! from sample to sample, and the samples have no sum.
 
 use std::sync::Arc;
+use std::vec;
 
-use ahash::AHashMap;
 use arrow::array::{Float64Array, Int64Array};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
@@ -12,21 +12,19 @@ use telem_engine::downsample::{FoldRequest, Function, Rising, SeriesFolds, fold_
 use telem_engine::{ExactSum, SeriesByJob, SeriesId, Step, TimeRange, Timestamp};
 
 use super::buckets::STATES_MAX;
+use super::grouped::GroupChunk;
 use super::{BATCH_ROWS, NameColumn, SeriesSource, external, times_array};
 use crate::question::tsq::Interval;
 use crate::question::{Aggregator, TsQuery};
-use crate::selection::group_key;
 
-/// What is made of the values in a bucket of a series: sum, number, least and greatest, in this order.
-const OF_VALUES: [Function; 4] = [Function::Sum, Function::Count, Function::Min, Function::Max];
-
-fn functions(query: &TsQuery) -> [Function; 4] {
+/// What is made of the values in a bucket of a series: number, least, greatest and sum, in this order. Of a rate there is
+/// no sum: of numbers one after the other it would say nothing.
+fn functions(query: &TsQuery) -> Vec<Function> {
     match query.rate {
-        None => OF_VALUES,
+        None => vec![Function::Count, Function::Min, Function::Max, Function::Sum],
         Some(rate) => {
             let rising = if rate.counter { Rising::Counter } else { Rising::Gauge };
-            // The sum is that of nothing: of numbers one after the other it would say nothing.
-            [Function::Count, Function::Count, Function::LeastRise(rising), Function::GreatestRise(rising)]
+            vec![Function::Count, Function::LeastRise(rising), Function::GreatestRise(rising)]
         }
     }
 }
@@ -35,23 +33,14 @@ type FoldedSeries = Box<dyn Iterator<Item = telem_engine::Result<SeriesFolds>> +
 
 pub(super) struct FoldBatches {
     source: SeriesSource,
-    series: FoldedSeries,
-    /// One that found no room, and waits until there is some.
-    waiting: Option<SeriesFolds>,
-    states: FoldStates,
-    ready: std::vec::IntoIter<RecordBatch>,
-    over: bool,
+    grid: FoldGrid,
+    chunks: vec::IntoIter<GroupChunk>,
+    ready: vec::IntoIter<RecordBatch>,
 }
 
 impl FoldBatches {
-    /// `None` of a query that has no buckets which can be folded.
-    pub(super) fn new(source: SeriesSource) -> Option<Self> {
-        let grid = FoldGrid::of(&source.query)?;
-        let series = folded(&source, grid);
-        let (sums, adds_extremes) = (source.query.rate.is_none(), adds_extremes(&source.query));
-        let (places, groups, states) = (AHashMap::new(), Vec::new(), Vec::new());
-        let states = FoldStates { grid, sums, adds_extremes, places, groups, states };
-        Some(Self { source, series, waiting: None, states, ready: Vec::new().into_iter(), over: false })
+    pub(super) fn new(source: SeriesSource, grid: FoldGrid, chunks: vec::IntoIter<GroupChunk>) -> Self {
+        Self { source, grid, chunks, ready: Vec::new().into_iter() }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
@@ -59,26 +48,20 @@ impl FoldBatches {
             if let Some(batch) = self.ready.next() {
                 return Ok(Some(batch));
             }
-            if self.over {
-                return Ok(None);
-            }
-            self.over = !self.add_up()?;
-            self.ready = self.states.batches(&self.source)?.into_iter();
+            let Some(chunk) = self.chunks.next() else { return Ok(None) };
+            self.ready = self.added_up(chunk)?.into_iter();
         }
     }
 
-    /// Adds up series until the room for that is taken; whether more come.
-    fn add_up(&mut self) -> Result<bool, DataFusionError> {
-        loop {
+    /// What the samples of some groups come to.
+    fn added_up(&self, mut chunk: GroupChunk) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let mut states = FoldStates::new(self.grid, &self.source.query, chunk.names.len());
+        for folds in folded(&self.source, self.grid, chunk.series.clone()) {
             self.source.check_wanted()?;
-            let next = self.waiting.take().map(Ok).or_else(|| self.series.next());
-            let Some(folds) = next.transpose().map_err(|error| external(error.into()))? else { return Ok(false) };
-            let group = group_key(&self.source.query, &self.source.key(folds.series)?);
-            if !self.states.add(&group, &folds) {
-                self.waiting = Some(folds);
-                return Ok(true);
-            }
+            let folds = folds.map_err(|error| external(error.into()))?;
+            states.add(chunk.place(folds.series), &folds);
         }
+        states.batches(&self.source, &chunk.names)
     }
 }
 
@@ -92,7 +75,7 @@ impl Iterator for FoldBatches {
 
 /// Whole buckets from the start of a query to its end, both inclusive.
 #[derive(Clone, Copy, Debug)]
-struct FoldGrid {
+pub(super) struct FoldGrid {
     step: Step,
     first: Timestamp,
     range: TimeRange,
@@ -102,13 +85,18 @@ struct FoldGrid {
 
 impl FoldGrid {
     /// `None` without buckets of a fixed step, and for more than may be added up.
-    fn of(query: &TsQuery) -> Option<Self> {
+    pub(super) fn of(query: &TsQuery) -> Option<Self> {
         let Interval::Fixed(step) = query.downsample.as_ref()?.interval else { return None };
         let first = step.ceil(query.start);
         let range = TimeRange::new(first, query.end.saturating_add_micros(1));
         let steps = query.end.micros().checked_sub(first.micros())?.div_euclid(step.micros()).checked_add(1)?;
         let steps = usize::try_from(steps).ok().filter(|steps| (1..=STATES_MAX as usize).contains(steps))?;
         Some(Self { step, first, range, steps })
+    }
+
+    /// How many groups are added up at once.
+    pub(super) fn groups_max(&self) -> usize {
+        (STATES_MAX as usize / self.steps).max(1)
     }
 }
 
@@ -132,16 +120,16 @@ pub fn can_fold(query: &TsQuery) -> bool {
     FoldGrid::of(query).is_some()
 }
 
-fn folded(source: &SeriesSource, FoldGrid { step, range, .. }: FoldGrid) -> FoldedSeries {
-    let (series, functions) = (source.series.clone(), functions(&source.query).to_vec());
-    let request = FoldRequest { series, range, step, functions };
+fn folded(source: &SeriesSource, FoldGrid { step, range, .. }: FoldGrid, series: Vec<SeriesId>) -> FoldedSeries {
+    let functions = functions(&source.query);
     match &source.context.by_job {
         Some(by_job) => {
             let by_job = Arc::clone(by_job);
+            let request = FoldRequest { series: Vec::new(), range, step, functions };
             let of_job = move |series| of_job(&by_job, series, &request).transpose();
-            Box::new(source.series.clone().into_iter().filter_map(of_job))
+            Box::new(series.into_iter().filter_map(of_job))
         }
-        None => Box::new(source.context.snapshot.fold(request)),
+        None => Box::new(source.context.snapshot.fold(FoldRequest { series, range, step, functions })),
     }
 }
 
@@ -161,11 +149,7 @@ fn of_job(by_job: &SeriesByJob, series: SeriesId, request: &FoldRequest) -> tele
 /// What was added up: of each group every bucket.
 struct FoldStates {
     grid: FoldGrid,
-    /// Whether samples are added up.
-    sums: bool,
     adds_extremes: bool,
-    places: AHashMap<String, usize>,
-    groups: Vec<String>,
     /// Group by group.
     states: Vec<FoldState>,
 }
@@ -180,28 +164,22 @@ struct FoldState {
 }
 
 impl FoldStates {
-    /// Takes in a series of a group; false for a new group without room.
-    fn add(&mut self, group: &str, folds: &SeriesFolds) -> bool {
+    fn new(grid: FoldGrid, query: &TsQuery, groups: usize) -> Self {
+        let empty = FoldState { sum: ExactSum::default(), count: 0, least: f64::NAN, greatest: f64::NAN };
+        Self { grid, adds_extremes: adds_extremes(query), states: vec![empty; groups * grid.steps] }
+    }
+
+    /// Takes in a series of a group.
+    fn add(&mut self, group: usize, folds: &SeriesFolds) {
         let steps = self.grid.steps;
-        let place = match self.places.get(group) {
-            Some(place) => *place,
-            None if (self.states.len() + steps) as u64 > STATES_MAX => return false,
-            None => {
-                self.groups.push(group.to_owned());
-                self.places.insert(group.to_owned(), self.groups.len() - 1);
-                let empty = FoldState { sum: ExactSum::default(), count: 0, least: f64::NAN, greatest: f64::NAN };
-                self.states.resize(self.states.len() + steps, empty);
-                self.groups.len() - 1
-            }
-        };
-        let [sums, counts, least, greatest] = &folds.values[..] else { return true };
-        let states = &mut self.states[place * steps..][..steps];
+        let [counts, least, greatest, sums @ ..] = &folds.values[..] else { return };
+        let states = &mut self.states[group * steps..][..steps];
         for (at, start) in folds.starts.iter().enumerate() {
             let after = start.micros().saturating_sub(self.grid.first.micros()) / self.grid.step.micros();
             let Some(state) = usize::try_from(after).ok().and_then(|after| states.get_mut(after)) else { continue };
             // Where all values are NaN there is nothing.
             if counts[at] > 0.0 {
-                if self.sums {
+                if let [sums] = sums {
                     state.sum.add(sums[at]);
                 }
                 state.count += counts[at] as i64;
@@ -213,13 +191,12 @@ impl FoldStates {
                 }
             }
         }
-        true
     }
 
-    /// What was added up, and forgets it.
-    fn batches(&mut self, source: &SeriesSource) -> Result<Vec<RecordBatch>, DataFusionError> {
+    /// What was added up of the groups with these names.
+    fn batches(&self, source: &SeriesSource, groups: &[String]) -> Result<Vec<RecordBatch>, DataFusionError> {
         let (mut batches, mut rows) = (Vec::new(), FoldRows::default());
-        for (name, states) in self.groups.iter().zip(self.states.chunks(self.grid.steps)) {
+        for (name, states) in groups.iter().zip(self.states.chunks(self.grid.steps)) {
             let mut before = rows.times.len();
             for (at, state) in states.iter().enumerate().filter(|(_, state)| state.count > 0) {
                 let time = self.grid.first.saturating_add_micros((at as i64) * self.grid.step.micros());
@@ -239,9 +216,6 @@ impl FoldStates {
         if !rows.times.is_empty() {
             batches.push(rows.batch(source)?);
         }
-        self.places.clear();
-        self.groups.clear();
-        self.states.clear();
         Ok(batches)
     }
 }

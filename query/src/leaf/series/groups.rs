@@ -3,6 +3,7 @@
 
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
+use telem_engine::SeriesId;
 
 use super::naming::SeriesNumbers;
 use super::{BATCH_ROWS, NameColumn, SeriesSource, external};
@@ -11,23 +12,24 @@ use crate::question::tags::encode_tags;
 
 pub(super) struct GroupBatches {
     source: SeriesSource,
+    series: Vec<SeriesId>,
     pipeline: Pipeline,
     next: usize,
     numbered: SeriesNumbers,
 }
 
 impl GroupBatches {
-    pub(super) fn new(source: SeriesSource) -> Self {
+    pub(super) fn new(source: SeriesSource, series: Vec<SeriesId>) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let numbered = SeriesNumbers::new(&source.context);
-        Self { source, pipeline, next: 0, numbered }
+        Self { source, series, pipeline, next: 0, numbered }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
         let mut names = NameColumn::default();
-        while names.rows < BATCH_ROWS && self.next < self.source.series.len() {
+        while names.rows < BATCH_ROWS && self.next < self.series.len() {
             self.source.check_wanted()?;
-            let series = self.source.series[self.next];
+            let series = self.series[self.next];
             self.next += 1;
             let context = &self.source.context;
             let there = self.source.has_points(series, self.pipeline.window);
@@ -35,7 +37,7 @@ impl GroupBatches {
                 names.push(&encode_tags(self.source.key(series)?.tags()), 1)?;
             }
         }
-        if self.next == self.source.series.len()
+        if self.next == self.series.len()
             && let Some(word) = self.numbered.word(&self.source.context)
         {
             names.push(&word, 1)?;

@@ -26,15 +26,13 @@ pub(super) struct PointBatches {
 }
 
 impl PointBatches {
-    pub(super) fn new(mut source: SeriesSource, points_max: u64, raw: &[SeriesKey]) -> Self {
+    pub(super) fn new(source: SeriesSource, series: &[SeriesId], points_max: u64, raw: &[SeriesKey]) -> Self {
         let pipeline = Pipeline::new(&source.query);
         let index = source.context.snapshot.index();
         let raw: Vec<SeriesId> = raw.iter().filter_map(|key| index.id(key)).collect();
-        let (raw, rest): (Vec<SeriesId>, Vec<SeriesId>) = source.series.iter().partition(|id| raw.contains(id));
-        source.series = raw;
-        let raw = (!source.series.is_empty()).then(|| source.raw_lines(&pipeline));
-        source.series = rest;
-        let lines = source.lines(&pipeline);
+        let (raw, rest): (Vec<SeriesId>, Vec<SeriesId>) = series.iter().partition(|id| raw.contains(id));
+        let raw = (!raw.is_empty()).then(|| source.raw_lines(&pipeline, raw));
+        let lines = source.lines(&pipeline, rest);
         Self { source, pipeline, lines, raw, points_max, points: 0, pending: None }
     }
 

@@ -64,3 +64,24 @@ fn a_fine_grid_on_few_points_sends_points() {
         assert_eq!(world.route(&query(asked)), Route::Points, "{asked}");
     }
 }
+
+#[test]
+fn groups_that_stay_whole_in_a_part_of_a_leaf_need_no_aggregate_above() {
+    let series: String = (0..200).map(|host| format!("m host=h{host},rack=r{} 0:1 60:2\n", host % 3)).collect();
+    let world = World::load(&series.replace(',', " "));
+    let explained = |asked: &str| world.explain(&query(asked)).unwrap();
+    // Much to be put together, and little.
+    expect![[r#"
+        NodeLeafExec: Series: groups of m, downsample max, for sum
+        NodeLeafExec: Series: buckets of m, downsample max, for sum
+    "#]]
+    .assert_eq(&explained("0 3600 sum:1s-max:m{host=*}"));
+    expect![[r#"
+        NodeLeafExec: Series: groups of m, downsample max, for sum
+        AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts], aggr=[value, real]
+          CoalescePartitionsExec
+            AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts], aggr=[value, real]
+              NodeLeafExec: Series: buckets of m, downsample max, for sum
+    "#]]
+    .assert_eq(&explained("0 3600 sum:1m-max:m{host=*}"));
+}
