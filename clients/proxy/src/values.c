@@ -24,11 +24,21 @@ enum {
     LANES_MAX = 1024
 };
 
+/* Most counters count, by one: where a processor adds to memory in one instruction, which nothing of its thread
+   interrupts, such calls are an integer apart. That is half of what a sum takes, whose next addition waits for this. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_ONES 1
+#else
+#define COUNTS_ONES 0
+#endif
+
 /* The sums of one thread. From mmap and not from malloc: a signal handler may be the first that changes a value. */
 struct part {
-    /* Written by the thread. */
+    /* Written by the thread: additions of one, and the sum of the others. */
+    uint64_t ones[PART_VALUES];
     double sums[PART_VALUES];
     /* As the taker found them. */
+    uint64_t seen_ones[PART_VALUES];
     double seen[PART_VALUES];
 };
 
@@ -150,11 +160,25 @@ static inline void write_sum(double *sum, double value)
 #endif
 }
 
+static inline void add_one(uint64_t *ones)
+{
+#if COUNTS_ONES
+    __asm__ volatile("addq $1, %0" : "+m"(*ones) : : "cc");
+#else
+    (void)ones;
+#endif
+}
+
 /* Adds to the sum of this thread; false where that cannot be. */
 static inline __attribute__((always_inline)) bool add_to_lane(struct lane *lane, uint32_t number, double amount)
 {
     struct part *part = atomic_load_explicit(&lane->parts[number / PART_VALUES], memory_order_relaxed);
-    if (__builtin_expect(!part || atomic_load_explicit(&lane->is_busy, memory_order_relaxed), 0)) return false;
+    if (__builtin_expect(!part, 0)) return false;
+    if (COUNTS_ONES && amount == 1.0) {
+        add_one(&part->ones[number % PART_VALUES]);
+        return true;
+    }
+    if (__builtin_expect(atomic_load_explicit(&lane->is_busy, memory_order_relaxed), 0)) return false;
     double *sum = &part->sums[number % PART_VALUES];
     atomic_store_explicit(&lane->is_busy, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
@@ -220,6 +244,10 @@ bool proxy__take(struct MetricProxyValue *value, double *amount)
     for (struct lane *at = atomic_load_explicit(&lanes, memory_order_acquire); at; at = at->next) {
         struct part *part = atomic_load_explicit(&at->parts[value->number / PART_VALUES], memory_order_acquire);
         if (!part) continue;
+        uint64_t ones = __atomic_load_n(&part->ones[value->number % PART_VALUES], __ATOMIC_RELAXED);
+        uint64_t *seen_ones = &part->seen_ones[value->number % PART_VALUES];
+        sum += (double)(ones - *seen_ones);
+        *seen_ones = ones;
         double now = read_sum(&part->sums[value->number % PART_VALUES]);
         double *seen = &part->seen[value->number % PART_VALUES];
         if (now == *seen) continue;
