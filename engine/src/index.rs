@@ -8,11 +8,13 @@
 //! Each name is stored once and is a number everywhere else, so a series with three tags takes some 70 bytes.
 
 mod ids;
+mod key_sets;
 mod keys;
 mod merged;
 mod names;
 mod nodes;
 mod numbers;
+mod postings;
 #[cfg(test)]
 mod tests;
 
@@ -23,14 +25,17 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ahash::{AHashMap, AHashSet};
 
+use self::key_sets::{KeySet, KeySets};
 use self::keys::{KeyTable, WORDS_MAX};
 use self::names::NameTable;
+use self::postings::Postings;
 use crate::error::{Error, Result};
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
 pub use self::ids::{Ids, JOB_TAG};
 pub use self::merged::MergedIndex;
 pub use self::nodes::Nodes;
+pub use self::numbers::NumberTable;
 
 /// The three kinds of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,9 +57,6 @@ impl fmt::Debug for TagPredicate<'_> {
         write!(f, "TagPredicate({})", self.key)
     }
 }
-
-/// Sorted, without duplicates.
-type Postings = Vec<SeriesId>;
 
 /// Series by the values of some of their tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +88,7 @@ struct IndexState {
     keys: KeyTable,
     /// By ordinal of the metric.
     by_metric: Vec<Metric>,
+    key_sets: KeySets,
     /// By ordinals of key and value.
     by_tag: AHashMap<(u32, u32), Postings>,
     /// By ordinal of the key: the ordinals of its values, in the order of first sight.
@@ -95,8 +98,8 @@ struct IndexState {
 #[derive(Debug, Default)]
 struct Metric {
     series: Postings,
-    /// Ordinals of the keys that any of its series carries, sorted.
-    tag_keys: Vec<u32>,
+    /// The keys that any of its series carries.
+    tag_keys: KeySet,
 }
 
 impl SeriesIndex {
@@ -179,7 +182,7 @@ impl SeriesIndex {
     pub fn tag_keys(&self, metric: &str) -> Vec<Arc<str>> {
         let inner = self.read();
         let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
-        inner.tag_keys.in_order(inner.by_metric[metric as usize].tag_keys.iter().copied())
+        inner.tag_keys.in_order(inner.key_sets.keys(inner.by_metric[metric as usize].tag_keys).iter().copied())
     }
 
     /// The values of tag `key` among the series of `metric`, sorted by bytes.
@@ -188,7 +191,7 @@ impl SeriesIndex {
         let (Some(metric), Some(key)) = (inner.metrics.ordinal(metric), inner.tag_keys.ordinal(key)) else {
             return Vec::new();
         };
-        let series = &inner.by_metric[metric as usize].series;
+        let series = inner.by_metric[metric as usize].series.as_slice();
         let values: AHashSet<u32> = series.iter().filter_map(|id| inner.value_of(*id, key)).collect();
         inner.tag_values.in_order(values.into_iter())
     }
@@ -196,7 +199,7 @@ impl SeriesIndex {
     /// How many series `metric` has.
     pub fn series_count(&self, metric: &str) -> usize {
         let inner = self.read();
-        inner.metrics.ordinal(metric).map_or(0, |metric| inner.by_metric[metric as usize].series.len())
+        inner.metrics.ordinal(metric).map_or(0, |metric| inner.by_metric[metric as usize].series.as_slice().len())
     }
 
     /// The tag keys that series of `metric` carry, sorted by bytes, each with the number of its values among them. In one
@@ -205,6 +208,7 @@ impl SeriesIndex {
         let inner = self.read();
         let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
         let Metric { series, tag_keys } = &inner.by_metric[metric as usize];
+        let (series, tag_keys) = (series.as_slice(), inner.key_sets.keys(*tag_keys));
         let mut values: Vec<AHashSet<u32>> = vec![AHashSet::new(); tag_keys.len()];
         for words in series.iter().filter_map(|id| inner.keys.get(*id)) {
             for tag in words[1..].chunks_exact(2) {
@@ -292,7 +296,8 @@ impl SeriesIndex {
     /// The metrics of the series below `end`, sorted by bytes.
     pub(crate) fn metrics_before(&self, end: SeriesId) -> Vec<Arc<str>> {
         let inner = self.read();
-        let known = |metric: &&u32| inner.by_metric[**metric as usize].series.first().is_some_and(|id| *id < end);
+        let known =
+            |metric: &&u32| inner.by_metric[**metric as usize].series.as_slice().first().is_some_and(|id| *id < end);
         let text = |metric: &u32| Arc::clone(inner.metrics.text(*metric));
         inner.metrics.sorted(|sorted| sorted.iter().filter(known).map(text).collect())
     }
@@ -306,7 +311,7 @@ impl SeriesIndex {
     pub(crate) fn select_before(&self, end: SeriesId, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let inner = self.read();
         let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
-        let series = &inner.by_metric[metric as usize].series;
+        let series = inner.by_metric[metric as usize].series.as_slice();
         let mut ids = series[..series.partition_point(|id| *id < end)].to_vec();
         for predicate in predicates {
             let Some(key) = inner.tag_keys.ordinal(predicate.key) else { return Vec::new() };
@@ -410,13 +415,11 @@ impl IndexState {
         let metric = &mut self.by_metric[metric];
         // Ids grow, so pushing keeps every posting list sorted.
         metric.series.push(id);
+        metric.tag_keys = self.key_sets.with(metric.tag_keys, tags.clone().map(|tag| tag[0]));
         for tag in tags {
             let (key, value) = (tag[0], tag[1]);
-            if let Err(at) = metric.tag_keys.binary_search(&key) {
-                metric.tag_keys.insert(at, key);
-            }
             let postings = self.by_tag.entry((key, value)).or_default();
-            if postings.is_empty() {
+            if postings.as_slice().is_empty() {
                 self.values_of[key as usize].push(value);
             }
             postings.push(id);
@@ -425,7 +428,7 @@ impl IndexState {
     }
 
     /// Keeps those of `ids`, which are sorted, whose value of `key` is accepted.
-    fn keep(&self, ids: &mut Postings, key: u32, accepts: &dyn Fn(&str) -> bool) {
+    fn keep(&self, ids: &mut Vec<SeriesId>, key: u32, accepts: &dyn Fn(&str) -> bool) {
         let accepts = |value: u32| accepts(self.tag_values.text(value));
         let values = &self.values_of[key as usize];
         if values.len() > ids.len() {
@@ -437,11 +440,12 @@ impl IndexState {
             return;
         }
         let accepted: AHashSet<u32> = values.iter().copied().filter(|value| accepts(*value)).collect();
-        let postings = || accepted.iter().filter_map(|value| self.by_tag.get(&(key, *value)));
-        let found: usize = postings().map(Vec::len).sum();
+        let postings = || accepted.iter().filter_map(|value| self.by_tag.get(&(key, *value)).map(Postings::as_slice));
+        let found: usize = postings().map(<[SeriesId]>::len).sum();
         // Looking one up among `ids` takes a few steps.
         if found < ids.len() / 8 {
-            let mut kept: Postings = postings().flatten().filter(|id| ids.binary_search(id).is_ok()).copied().collect();
+            let mut kept: Vec<SeriesId> =
+                postings().flatten().filter(|id| ids.binary_search(id).is_ok()).copied().collect();
             kept.sort_unstable();
             *ids = kept;
         } else {

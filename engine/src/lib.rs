@@ -94,7 +94,7 @@ pub use error::{Error, ErrorKind, Result, is_out_of_room};
 pub use exact::ExactSum;
 pub use flush::FlushReport;
 pub use glance::DbGlance;
-pub use index::{JOB_TAG, MergedIndex, NameKind, SeriesGroups, SeriesIndex, TagPredicate};
+pub use index::{JOB_TAG, MergedIndex, NameKind, NumberTable, SeriesGroups, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{
     CONNECTION as CONNECTION_FILE, COUNTERS_TAIL, COUNTERS_TAIL_NEW, MANIFEST as MANIFEST_FILE, SAVE_NOTE,
