@@ -1,9 +1,8 @@
 //! One number of one scope.
 
-use std::sync::Arc;
-
 use telem_engine::SeriesId;
 
+use super::names::DocNumber;
 use crate::decode::proxy::CounterKind;
 
 /// What is known of a gauge.
@@ -86,18 +85,23 @@ pub enum CellSeries {
 #[derive(Debug)]
 pub struct CounterCell {
     pub name: u32,
+    pub doc: DocNumber,
+    pub number: CellNumber,
+}
+
+/// What becomes of the number of a lane that is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredCell {
+    pub series: CellSeries,
     /// It is to become a sample.
     pub is_changed: bool,
     /// It is to be kept until then; never where it is not to become a sample.
     pub is_unkept: bool,
-    pub series: CellSeries,
-    pub doc: Arc<str>,
-    pub number: CellNumber,
 }
 
-impl CounterCell {
-    pub fn new(name: u32, doc: Arc<str>, number: CellNumber) -> Self {
-        Self { name, is_changed: false, is_unkept: false, series: CellSeries::Unknown, doc, number }
+impl Default for StoredCell {
+    fn default() -> Self {
+        Self { series: CellSeries::Unknown, is_changed: false, is_unkept: false }
     }
 }
 

@@ -1,14 +1,9 @@
 //! One connection's way into the table: messages in, numbers changed, with as little work for each as possible.
 
-use ahash::AHashMap;
-
-use super::{CounterRefusal, CounterRows, CounterTable, SCOPES_ABOVE_MAX, ScopeId};
+use super::{CounterRefusal, CounterRows, CounterTable, ScopeId};
 use crate::decode::proxy::{
-    CounterKind, DescribedJob, MessagePiece, MessageSplitter, ProxyMessage, ScannedValue, parse, scan_value,
+    DescribedJob, MessagePiece, MessageSplitter, ProxyMessage, ScannedValue, parse, scan_value, unescape,
 };
-
-/// Most raw names that a connection remembers; others are looked up every time.
-const RAW_NAMES_MAX: usize = 200_000;
 
 /// What a chunk of bytes brought beside values.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,21 +18,15 @@ pub enum FeedEvent {
 pub struct Feed {
     lane: ScopeId,
     splitter: MessageSplitter,
-    /// Rows by the raw bytes of a name, of the lane and the scopes above it in order.
-    rows: AHashMap<Box<[u8]>, RowSet>,
-    /// The lane's edition that `rows` are of.
-    edition: u32,
+    /// The row behind that of the last value: clients send their values in the order in which they declared them.
+    next: u32,
+    /// Room for a name without its escapes.
+    name: Vec<u8>,
     /// Bytes behind a job's description, until it is known which lane that is.
     waiting: Vec<u8>,
     is_waiting: bool,
     /// Messages that were taken.
     taken: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RowSet {
-    kind: CounterKind,
-    rows: [u32; 1 + SCOPES_ABOVE_MAX],
 }
 
 impl Feed {
@@ -46,8 +35,8 @@ impl Feed {
         Self {
             lane,
             splitter: MessageSplitter::default(),
-            rows: AHashMap::default(),
-            edition: 0,
+            next: 0,
+            name: Vec::new(),
             waiting: Vec::new(),
             is_waiting: false,
             taken: 0,
@@ -70,10 +59,7 @@ impl Feed {
 
     /// Values go to `lane` from now on; what waited for that is taken. More events may come of it.
     pub fn switch(&mut self, lane: ScopeId, table: &CounterTable) -> Vec<FeedEvent> {
-        if lane != self.lane {
-            self.lane = lane;
-            self.rows = AHashMap::default();
-        }
+        (self.lane, self.next) = (lane, 0);
         self.is_waiting = false;
         let waiting = std::mem::take(&mut self.waiting);
         self.split(&mut MessageSplitter::default(), &waiting, table)
@@ -128,52 +114,30 @@ impl Feed {
             ProxyMessage::Value { name, kind, value } => {
                 // The parser's floats may be off by their last bit.
                 table.update(self.lane, &name, kind, scanned.map_or(value, |scanned| scanned.value))?;
-                if let Some(scanned) = scanned {
-                    self.remember(scanned.raw_name, &name, kind, table);
-                }
             }
         }
         Ok(None)
     }
 
-    /// Adds a value whose rows are known; false if they are not.
+    /// Adds a value of which nothing is unusual; false where something is.
     #[inline]
     fn add(&mut self, scanned: &ScannedValue<'_>, table: &mut CounterRows) -> bool {
-        let Some(RowSet { kind, rows }) = self.rows.get(scanned.raw_name).copied() else { return false };
-        let Some(lane) = table.scope_mut(self.lane) else { return false };
-        if kind != scanned.kind {
+        let Some(name) = unescape(scanned.raw_name, &mut self.name) else { return false };
+        let Some(lane) = table.scope(self.lane) else { return false };
+        let is_it = |row: u32| {
+            let cell = lane.cells.get(row as usize)?;
+            (table.names.text(cell.name).as_bytes() == name).then_some((row, cell.name))
+        };
+        let found = is_it(self.next).or_else(|| {
+            let number = table.names.find(name)?;
+            Some((lane.row(number)?, number))
+        });
+        let Some((row, number)) = found else { return false };
+        if table.names.entry(number).kind != scanned.kind {
             return false;
         }
-        if lane.edition != self.edition {
-            self.rows.clear();
-            return false;
-        }
-        let (source, above) = (lane.source, lane.above.len());
-        lane.change(rows[0], |number| number.take(source, scanned.value));
-        for at in 0..above {
-            let id = table.scopes[self.lane.0 as usize].as_ref().map_or(self.lane, |lane| lane.above[at]);
-            if let Some(scope) = table.scope_mut(id) {
-                scope.change(rows[at + 1], |number| number.take(source, scanned.value));
-            }
-        }
+        self.next = row + 1;
+        table.take(self.lane, row, scanned.value);
         true
-    }
-
-    fn remember(&mut self, raw_name: &[u8], name: &str, kind: CounterKind, table: &CounterRows) {
-        let Some(lane) = table.scope(self.lane) else { return };
-        if lane.edition != self.edition {
-            self.rows.clear();
-            self.edition = lane.edition;
-        }
-        if self.rows.len() >= RAW_NAMES_MAX {
-            return;
-        }
-        let Some(number) = table.numbers.get(name) else { return };
-        let mut rows = [0; 1 + SCOPES_ABOVE_MAX];
-        for (row, scope) in rows.iter_mut().zip(std::iter::once(self.lane).chain(lane.above.iter().copied())) {
-            let Some(found) = table.scope(scope).and_then(|scope| scope.rows.get(number)) else { return };
-            *row = *found;
-        }
-        self.rows.insert(raw_name.into(), RowSet { kind, rows });
     }
 }

@@ -11,7 +11,8 @@ use tokio::task::spawn_blocking;
 
 use super::cell::CellSeries;
 use super::tail::CounterTail;
-use super::{CounterTable, KeptPart, LaneTags, ScopeId, StoredChange, UnkeptNumbers};
+use super::changes::{KeptPart, StoredChange, UnkeptNumbers};
+use super::{CounterTable, LaneTags, ScopeId};
 use crate::decode::proxy::CounterKind;
 use crate::decode::proxy::label::FullName;
 use crate::writer::{WriteError, Writer};

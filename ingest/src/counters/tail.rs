@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use telem_engine::{COUNTERS_TAIL, COUNTERS_TAIL_NEW, Db, Durability, SampleBatch, SeriesId, Timestamp, Value, crc32};
 
-use super::KeptPart;
+use super::changes::KeptPart;
 
 const MAGIC: &[u8; 8] = b"TELEMCTL";
 const VERSION: u32 = 1;

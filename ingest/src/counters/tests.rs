@@ -1,5 +1,8 @@
 use std::thread;
 
+use telem_engine::{Clock, SeriesId};
+
+use super::changes::{KeptPart, StoredChange};
 use super::*;
 
 struct House {
@@ -130,6 +133,51 @@ fn a_message_that_cannot_be_taken_says_why_and_the_next_one_is_taken() {
         .collect();
     assert_eq!(reasons, ["malformed", "malformed", "undeclared", "other_kind", "long_name", "long_message"]);
     assert_eq!(house.counter(house.main, "a"), Some(1.0));
+}
+
+#[test]
+fn values_find_their_counters_in_any_order_and_however_their_names_are_escaped() {
+    let house = House::new();
+    let (lane, other) = (house.lane(), house.lane());
+    let names = [r#"a{op=\"read\"}"#, r#"a{op=\"write\"}"#, r#"a{path=\"\\\\\/x\"}"#, r"b\u00e9", "c"];
+    let mut feed = Feed::new(lane);
+    // The sums have some of them in other rows.
+    let stream = names.iter().rev().skip(1).map(|name| declaration(name)).collect::<String>();
+    assert_eq!(Feed::new(other).take(stream.as_bytes(), &house.table), []);
+    for name in names {
+        assert_eq!(feed.take(declaration(name).as_bytes(), &house.table), []);
+    }
+    for (round, order) in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 4, 1]].into_iter().enumerate() {
+        let stream = order.map(|at| increment(names[at], f64::from(1 << (4 * round)))).concat();
+        assert_eq!(feed.take(stream.as_bytes(), &house.table), []);
+    }
+    let expected = [0x111, 0x111, 0x111, 0x011, 0x211].map(f64::from);
+    for scope in [lane, house.node, house.main] {
+        let found = [r#"a{op="read"}"#, r#"a{op="write"}"#, r#"a{path="\\/x"}"#, "bé", "c"];
+        assert_eq!(found.map(|name| house.counter(scope, name).unwrap()), expected);
+    }
+    assert_eq!(house.counter(other, "bé"), Some(0.0));
+}
+
+#[test]
+fn a_documentation_is_as_each_scope_heard_it_and_leaves_with_what_it_was_said_of() {
+    let house = House::new();
+    let (first, second, silent) = (house.lane(), house.lane(), house.lane());
+    for (lane, doc) in [(silent, ""), (first, "one"), (second, "two")] {
+        house.table.declare(lane, "a", doc, CounterKind::Counter, 0.0).unwrap();
+    }
+    let doc = |scope| house.table.find(scope, "a").unwrap().doc.to_string();
+    assert_eq!([silent, first, second, house.main].map(doc), ["", "one", "two", ""]);
+    assert_eq!(house.table.first_doc("a").as_deref(), Some("one"));
+    // Many are said of one counter in turn, and no more than some of them are held.
+    house.table.declare(first, "b", "of b", CounterKind::Counter, 0.0).unwrap();
+    for number in 0..10_000 {
+        house.table.replace(first, house.main, "b", &format!("said {number}"), 1.0).unwrap();
+    }
+    assert!(house.table.lock().names.docs() < 3_000);
+    assert_eq!(house.table.find(house.main, "b").map(|reading| reading.doc.to_string()), Some("said 9999".to_owned()));
+    assert_eq!([silent, first, second, house.main].map(doc), ["", "one", "two", ""]);
+    assert_eq!(house.table.first_doc("b").as_deref(), Some("of b"));
 }
 
 #[test]

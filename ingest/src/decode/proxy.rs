@@ -127,6 +127,25 @@ fn raw_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
+/// The text between quotes without its escapes, where these are of the kind that stands for what follows it; `None` where
+/// there are others. `room` is where it is written, if there are any.
+pub fn unescape<'a>(raw: &'a [u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let Some(first) = memchr::memchr(b'\\', raw) else { return Some(raw) };
+    room.clear();
+    room.extend_from_slice(&raw[..first]);
+    let mut rest = &raw[first..];
+    while let [b'\\', escaped, behind @ ..] = rest {
+        if !matches!(escaped, b'"' | b'\\' | b'/') {
+            return None;
+        }
+        room.push(*escaped);
+        let next = memchr::memchr(b'\\', behind).unwrap_or(behind.len());
+        room.extend_from_slice(&behind[..next]);
+        rest = &behind[next..];
+    }
+    rest.is_empty().then_some(room)
+}
+
 /// A number as JSON writes it, or `null` for one that JSON cannot write; and what comes behind it.
 fn number(bytes: &[u8]) -> Option<(f64, &[u8])> {
     if let Some(rest) = bytes.strip_prefix(b"null") {
