@@ -368,7 +368,7 @@ fn profiles_of_metric_proxy_become_records_of_runs_and_samples_at_their_ends() {
     let db = Db::open_read_only(&save.join("imported"), Options::default()).unwrap();
     let snapshot = db.snapshot();
     let runs: Vec<Json> =
-        snapshot.meta().records("proxy.run").map(|(_, text)| serde_json::from_str(text).unwrap()).collect();
+        snapshot.meta().records("proxy.run").map(|(_, text)| serde_json::from_str(&text).unwrap()).collect();
     let ids: Vec<&str> = runs.iter().map(|run| run["desc"]["jobid"].as_str().unwrap()).collect();
     assert_eq!(ids, ["../b", "a"]);
     assert!(runs.iter().all(|run| run["is_imported"] == true && run["end"] == 1_700_000_010_000_000_i64), "{runs:?}");

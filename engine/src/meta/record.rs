@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Meta;
 
@@ -14,6 +14,8 @@ use super::Meta;
 pub const RECORD_BYTES_MAX: usize = 4 << 20;
 /// Most bytes that all records of a database take, names included.
 pub const RECORDS_BYTES_MAX: usize = 256 << 20;
+/// Shorter texts are not compressed in memory: that would save little.
+const PACKED_BYTES_MIN: usize = 1 << 10;
 
 /// A text that its writer finds again by its kind and key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,8 +43,59 @@ impl StateRecord {
     }
 }
 
+/// The text of a record as it is held in memory: most are written once and read seldom, and long ones repeat themselves.
+#[derive(Clone, Debug, PartialEq)]
+enum RecordText {
+    Plain(Arc<str>),
+    Packed { compressed: Arc<[u8]>, bytes: usize },
+}
+
+impl RecordText {
+    fn new(text: Arc<str>) -> Self {
+        if text.len() < PACKED_BYTES_MIN {
+            return Self::Plain(text);
+        }
+        match zstd::bulk::compress(text.as_bytes(), zstd::DEFAULT_COMPRESSION_LEVEL) {
+            Ok(compressed) if compressed.len() < text.len() => {
+                Self::Packed { compressed: compressed.into(), bytes: text.len() }
+            }
+            _ => Self::Plain(text),
+        }
+    }
+
+    fn text(&self) -> Arc<str> {
+        match self {
+            Self::Plain(text) => Arc::clone(text),
+            Self::Packed { compressed, bytes } => {
+                let text =
+                    zstd::bulk::decompress(compressed, *bytes).ok().and_then(|text| String::from_utf8(text).ok());
+                text.expect("this process compressed a text of that length").into()
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Plain(text) => text.len(),
+            Self::Packed { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl Serialize for RecordText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.text().serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for RecordText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Arc::deserialize(from).map(Self::new)
+    }
+}
+
 /// Records by kind and then key.
-type RecordTree = BTreeMap<String, BTreeMap<String, Arc<str>>>;
+type RecordTree = BTreeMap<String, BTreeMap<String, RecordText>>;
 
 /// All records, and how much they are.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -54,7 +107,7 @@ pub(super) struct StateRecords {
 
 impl From<RecordTree> for StateRecords {
     fn from(tree: RecordTree) -> Self {
-        let of_kind = |(kind, keys): (&String, &BTreeMap<String, Arc<str>>)| {
+        let of_kind = |(kind, keys): (&String, &BTreeMap<String, RecordText>)| {
             keys.iter().map(|(key, text)| kind.len() + key.len() + text.len()).sum::<usize>()
         };
         let bytes = tree.iter().map(of_kind).sum();
@@ -80,22 +133,24 @@ impl StateRecords {
 
     pub fn apply(&mut self, record: StateRecord) {
         let StateRecord { kind, key, text } = record;
-        let names = kind.len() + key.len();
-        let before = match text {
-            Some(text) => {
-                self.bytes += names + text.len();
-                self.tree.entry(kind).or_default().insert(key, text)
-            }
+        match text {
+            Some(text) => self.put(kind, key, RecordText::new(text)),
             None => {
                 let Some(keys) = self.tree.get_mut(&kind) else { return };
-                let before = keys.remove(&key);
+                if let Some(before) = keys.remove(&key) {
+                    self.bytes -= kind.len() + key.len() + before.len();
+                }
                 if keys.is_empty() {
                     self.tree.remove(&kind);
                 }
-                before
             }
-        };
-        if let Some(before) = before {
+        }
+    }
+
+    fn put(&mut self, kind: String, key: String, text: RecordText) {
+        let names = kind.len() + key.len();
+        self.bytes += names + text.len();
+        if let Some(before) = self.tree.entry(kind).or_default().insert(key, text) {
             self.bytes -= names + before.len();
         }
     }
@@ -104,7 +159,7 @@ impl StateRecords {
     pub fn absorb(&mut self, later: Self) {
         for (kind, keys) in later.tree {
             for (key, text) in keys {
-                self.apply(StateRecord { kind: kind.clone(), key, text: Some(text) });
+                self.put(kind.clone(), key, text);
             }
         }
     }
@@ -112,13 +167,23 @@ impl StateRecords {
 
 impl Meta {
     /// The text of one record.
-    pub fn record(&self, kind: &str, key: &str) -> Option<&Arc<str>> {
-        self.records.tree.get(kind)?.get(key)
+    pub fn record(&self, kind: &str, key: &str) -> Option<Arc<str>> {
+        self.records.tree.get(kind)?.get(key).map(RecordText::text)
+    }
+
+    /// How long that is, in bytes.
+    pub fn record_bytes(&self, kind: &str, key: &str) -> Option<usize> {
+        self.records.tree.get(kind)?.get(key).map(RecordText::len)
     }
 
     /// The records of a kind with their keys, sorted by key.
-    pub fn records(&self, kind: &str) -> impl Iterator<Item = (&str, &Arc<str>)> {
-        self.records.tree.get(kind).into_iter().flatten().map(|(key, text)| (&**key, text))
+    pub fn records(&self, kind: &str) -> impl Iterator<Item = (&str, Arc<str>)> {
+        self.records.tree.get(kind).into_iter().flatten().map(|(key, text)| (&**key, text.text()))
+    }
+
+    /// The keys of the records of a kind, sorted.
+    pub fn record_keys(&self, kind: &str) -> impl Iterator<Item = &str> {
+        self.records.tree.get(kind).into_iter().flatten().map(|(key, _)| &**key)
     }
 }
 
@@ -143,7 +208,7 @@ mod tests {
         put(&mut meta, StateRecord::new("alarm", "b", "3"));
         put(&mut meta, StateRecord::new("run", "b", "4"));
         assert_eq!(found(&meta, "alarm"), [("a".into(), "2".into()), ("b".into(), "3".into())]);
-        assert_eq!(meta.record("run", "b").map(|text| &**text), Some("4"));
+        assert_eq!(meta.record("run", "b").as_deref(), Some("4"));
         let written = serde_json::to_string(&meta).unwrap();
         assert_eq!(serde_json::from_str::<Meta>(&written).unwrap(), meta);
         for (kind, key) in [("alarm", "a"), ("alarm", "b"), ("run", "b"), ("run", "unknown"), ("none", "b")] {
@@ -163,6 +228,36 @@ mod tests {
         first.absorb(later);
         assert_eq!(found(&first, "run"), [("a".into(), "1".into()), ("b".into(), "3".into())]);
         assert_eq!(found(&first, "alarm"), [("c".into(), "4".into())]);
+    }
+
+    #[test]
+    fn a_long_text_is_compressed_in_memory_and_comes_back_as_it_was() {
+        let counters: String =
+            (0..100).map(|number| format!("{{\"name\":\"größe_{number}\",\"value\":1.0}},")).collect();
+        let random: String = {
+            let mut state = 1_u64;
+            let mut next = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from_u32((state >> 33) as u32 % 0xd800).unwrap()
+            };
+            (0..2_000).map(|_| next()).collect()
+        };
+        let mut meta = Meta::default();
+        for (key, text) in [("counters", &counters), ("random", &random)] {
+            put(&mut meta, StateRecord::new("profile", key, text.clone()));
+            assert_eq!(meta.record("profile", key).as_deref(), Some(&**text));
+            assert_eq!(meta.record_bytes("profile", key), Some(text.len()));
+        }
+        let packed = RecordText::new(counters.as_str().into());
+        assert!(matches!(&packed, RecordText::Packed { compressed, .. } if compressed.len() < counters.len() / 4));
+        assert_eq!(meta.record_keys("profile").collect::<Vec<_>>(), ["counters", "random"]);
+        // In a file it stands as it is.
+        let written = serde_json::to_string(&meta).unwrap();
+        assert!(written.contains(&serde_json::to_string(&counters).unwrap()));
+        assert_eq!(serde_json::from_str::<Meta>(&written).unwrap(), meta);
+        let bytes = meta.records.bytes();
+        put(&mut meta, StateRecord::removal("profile", "random"));
+        assert_eq!(bytes - meta.records.bytes(), "profile".len() + "random".len() + random.len());
     }
 
     #[test]

@@ -105,8 +105,8 @@ impl ProxyAlarms {
     /// Brings back what an earlier process of this database kept.
     pub fn restore(&self, live: &ProxyLive) {
         let snapshot = live.state.db.snapshot();
-        let read = |(key, text): (&str, &Arc<str>)| {
-            serde_json::from_str(text)
+        let read = |(key, text): (&str, Arc<str>)| {
+            serde_json::from_str(&text)
                 .inspect_err(|error| tracing::warn!(%error, alarm = key, "an alarm cannot be read"))
                 .ok()
         };

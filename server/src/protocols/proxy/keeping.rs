@@ -168,13 +168,13 @@ fn own_profile(live: &ProxyLive, run: &FinishedRun) -> Vec<CounterReading> {
 fn kept(live: &ProxyLive, run: &FinishedRun, which: fn(&RunRecord) -> (&'static str, usize)) -> Vec<CounterReading> {
     let snapshot = live.state.db.snapshot();
     let meta = snapshot.meta();
-    let Some(record) = meta.record(RUN, &run.key).and_then(|text| serde_json::from_str::<RunRecord>(text).ok()) else {
+    let Some(record) = meta.record(RUN, &run.key).and_then(|text| serde_json::from_str::<RunRecord>(&text).ok()) else {
         return Vec::new();
     };
     let (kind, parts) = which(&record);
     let parts = (0..parts).filter_map(|part| meta.record(kind, &part_key(&run.key, part)));
     let metrics = parts.filter_map(|text| {
-        serde_json::from_str::<Vec<ProxyMetric<'static>>>(text)
+        serde_json::from_str::<Vec<ProxyMetric<'static>>>(&text)
             .inspect_err(|error| tracing::warn!(%error, run = %run.key, "a part of a profile cannot be read"))
             .ok()
     });
@@ -191,15 +191,15 @@ fn kept(live: &ProxyLive, run: &FinishedRun, which: fn(&RunRecord) -> (&'static 
 /// How long the text of a profile is, in bytes.
 pub fn profile_bytes(live: &ProxyLive, run: &FinishedRun) -> u64 {
     let snapshot = live.state.db.snapshot();
-    let parts = (0..).map_while(|part| snapshot.meta().record(PROFILE, &part_key(&run.key, part)));
-    parts.map(|text| text.len() as u64).sum()
+    let parts = (0..).map_while(|part| snapshot.meta().record_bytes(PROFILE, &part_key(&run.key, part)));
+    parts.map(|bytes| bytes as u64).sum()
 }
 
 /// Whether anything was ever counted in a database.
 pub fn is_used(db: &Db) -> bool {
     let snapshot = db.snapshot();
     let meta = snapshot.meta();
-    [RUN, COUNTER, LANE, BASE].into_iter().any(|kind| meta.records(kind).next().is_some())
+    [RUN, COUNTER, LANE, BASE].into_iter().any(|kind| meta.record_keys(kind).next().is_some())
         || records::has_targets(&snapshot)
 }
 
@@ -220,7 +220,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
     let meta = snapshot.meta();
     let runs: Vec<(String, RunRecord)> = meta
         .records(RUN)
-        .filter_map(|(key, text)| match serde_json::from_str(text) {
+        .filter_map(|(key, text)| match serde_json::from_str(&text) {
             Ok(record) => Some((key.to_owned(), record)),
             Err(error) => {
                 tracing::warn!(%error, run = key, "the record of a run cannot be read");
@@ -230,10 +230,10 @@ pub fn restore(live: &Arc<ProxyLive>) {
         .collect();
     let counters: Vec<(String, HttpCounter)> = meta
         .records(COUNTER)
-        .map(|(name, text)| (name.to_owned(), serde_json::from_str(text).unwrap_or_default()))
+        .map(|(name, text)| (name.to_owned(), serde_json::from_str(&text).unwrap_or_default()))
         .collect();
     let base =
-        meta.record(BASE, BASE_KEY).and_then(|text| serde_json::from_str::<Vec<ProxyMetric<'static>>>(text).ok());
+        meta.record(BASE, BASE_KEY).and_then(|text| serde_json::from_str::<Vec<ProxyMetric<'static>>>(&text).ok());
     let has_jobless = meta.record(LANE, JOBLESS_LANE).is_some();
     if runs.is_empty() && counters.is_empty() && base.is_none() && !has_jobless && live.scrapes.is_empty() {
         return;
@@ -390,7 +390,7 @@ impl StoredLanes {
                 slots.entry(slot).or_default().push((id, key));
             }
         }
-        let names = meta.records(NAME).map(|(key, name)| (key.to_owned(), Arc::clone(name))).collect();
+        let names = meta.records(NAME).map(|(key, name)| (key.to_owned(), name)).collect();
         let kinds = meta.metrics().map(|(name, meta)| {
             let kind = match meta.kind {
                 telem_engine::MetricKind::Gauge => CounterKind::Gauge,
@@ -498,12 +498,12 @@ pub fn forget_old_profiles(live: &ProxyLive) {
     }
     let snapshot = live.state.db.snapshot();
     let base = snapshot.meta().record(BASE, BASE_KEY);
-    let base = base.and_then(|text| serde_json::from_str::<Vec<ProxyMetric<'static>>>(text).ok()).unwrap_or_default();
+    let base = base.and_then(|text| serde_json::from_str::<Vec<ProxyMetric<'static>>>(&text).ok()).unwrap_or_default();
     let mut sums: BTreeMap<Arc<str>, CounterReading> =
         base.into_iter().map(ProxyMetric::reading).map(|reading| (Arc::clone(&reading.name), reading)).collect();
     let is_imported = |run: &FinishedRun| {
         let record = snapshot.meta().record(RUN, &run.key);
-        record.and_then(|text| serde_json::from_str::<RunRecord>(text).ok()).is_some_and(|record| record.is_imported)
+        record.and_then(|text| serde_json::from_str::<RunRecord>(&text).ok()).is_some_and(|record| record.is_imported)
     };
     for run in old.iter().filter(|run| !is_imported(run)) {
         for reading in own_profile(live, run) {
@@ -519,7 +519,7 @@ pub fn forget_old_profiles(live: &ProxyLive) {
     live.keep(StateRecord::new(BASE, BASE_KEY, text(&sums)));
     for run in old {
         for kind in [PROFILE, OWN] {
-            let parts = snapshot.meta().records(kind).map(|(key, _)| key).filter(|key| {
+            let parts = snapshot.meta().record_keys(kind).filter(|key| {
                 key.strip_prefix(&*run.key)
                     .is_some_and(|rest| rest.strip_prefix('/').is_some_and(|part| part.parse::<usize>().is_ok()))
             });

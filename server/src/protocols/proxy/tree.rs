@@ -98,7 +98,7 @@ impl ProxyTree {
     pub fn start(state: &Arc<State>, options: &ProxyOptions) -> Self {
         let snapshot = state.db.snapshot();
         let entries = snapshot.meta().record(TREE, ENTRIES).map_or_else(Vec::new, |text| {
-            serde_json::from_str(text)
+            serde_json::from_str(&text)
                 .inspect_err(|error| tracing::warn!(%error, "who stood below this server cannot be read"))
                 .unwrap_or_default()
         });

@@ -48,13 +48,13 @@ pub struct TargetRecord {
 
 /// Whether anything was ever polled.
 pub fn has_targets(snapshot: &Snapshot) -> bool {
-    snapshot.meta().records(TARGET).next().is_some()
+    snapshot.meta().record_keys(TARGET).next().is_some()
 }
 
 /// All targets, by host and port; nodes of our own job by name.
 pub fn targets(state: &State) -> Vec<(String, TargetRecord)> {
     let snapshot = state.db.snapshot();
-    let read = |(key, text): (&str, &std::sync::Arc<str>)| match serde_json::from_str(text) {
+    let read = |(key, text): (&str, std::sync::Arc<str>)| match serde_json::from_str(&text) {
         Ok(record) => Some((key.to_owned(), record)),
         Err(error) => {
             tracing::warn!(%error, at = key, "the record of a target cannot be read");
@@ -74,7 +74,7 @@ pub fn offsets(state: &State, target: &str, job: &str) -> BTreeMap<String, f64> 
     let parts = (0..).map_while(|part| snapshot.meta().record(OFFSET, &offset_key(target, job, part)));
     let mut offsets = BTreeMap::new();
     for text in parts {
-        match serde_json::from_str::<BTreeMap<String, f64>>(text) {
+        match serde_json::from_str::<BTreeMap<String, f64>>(&text) {
             Ok(part) => offsets.extend(part),
             Err(error) => tracing::warn!(%error, at = target, job, "offsets of a child cannot be read"),
         }
@@ -97,7 +97,7 @@ pub fn forget_offsets(state: &State, target: &str, job: &str) {
     let keys: Vec<String> = {
         let snapshot = state.db.snapshot();
         let keys = (0..).map(|part| offset_key(target, job, part));
-        keys.take_while(|key| snapshot.meta().record(OFFSET, key).is_some()).collect()
+        keys.take_while(|key| snapshot.meta().record_bytes(OFFSET, key).is_some()).collect()
     };
     for key in keys {
         keep(state, StateRecord::removal(OFFSET, key));
