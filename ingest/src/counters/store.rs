@@ -10,8 +10,8 @@ use telem_engine::{
 use tokio::task::spawn_blocking;
 
 use super::cell::CellSeries;
-use super::tail::CounterTail;
 use super::changes::{KeptPart, StoredChange, UnkeptNumbers};
+use super::tail::CounterTail;
 use super::{CounterTable, LaneTags, ScopeId};
 use crate::decode::proxy::CounterKind;
 use crate::decode::proxy::label::FullName;
