@@ -17,7 +17,8 @@ use crate::testing::{Asked, EPOCH_SECONDS};
 /// What rows of one group and bucket come to; floats by their bits.
 type Cells = BTreeMap<(String, i64), (u64, i64, u64, u64)>;
 /// Of a series its host and core, and second and value of each sample.
-type Samples = Vec<(u8, u8, Vec<(i64, f64)>)>;
+type SeriesSamples = (u8, u8, Vec<(i64, f64)>);
+type Samples = Vec<SeriesSamples>;
 
 /// Gaps, NaN, counters that start again, and sums that cancel.
 fn samples() -> impl Strategy<Value = Samples> {
@@ -32,8 +33,8 @@ fn samples() -> impl Strategy<Value = Samples> {
 
 fn load(series: &Samples) -> Asked {
     // Half of them in another database, in an order that is not that of their names.
-    let text = |half: &[(u8, u8, Vec<(i64, f64)>)]| {
-        let line = |(host, core, samples): &(u8, u8, Vec<(i64, f64)>)| {
+    let text = |half: &[SeriesSamples]| {
+        let line = |(host, core, samples): &SeriesSamples| {
             let samples: Vec<String> = samples.iter().map(|(second, value)| format!("{second}:{value:?}")).collect();
             format!("m{{core={core},host={host}}} {}\n", samples.join(" "))
         };
