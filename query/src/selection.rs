@@ -2,13 +2,11 @@
 //!
 //! The head and the owners of the series must agree on groups, so both call [`group_key`].
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use telem_engine::{NameKind, SeriesGroups, SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate};
 
 use crate::error::{Error, Result};
-use crate::leaf::Part;
 use crate::question::tags::{SEPARATOR, encode_tags};
 use crate::question::tsq::{Matcher, TagFilter};
 use crate::question::{Aggregator, TsQuery};
@@ -82,23 +80,6 @@ pub(crate) struct GroupsOfSeries {
     pub of_series: Vec<u32>,
     /// As [`group_key`] names them, in the order in which series are the first of their group.
     pub names: Vec<String>,
-}
-
-impl GroupsOfSeries {
-    /// The places of the groups of a part: all parts together have each group once, and about as many series each.
-    pub fn of(&self, part: Part) -> Range<usize> {
-        let mut sizes = vec![0_usize; self.names.len()];
-        self.of_series.iter().for_each(|group| sizes[*group as usize] += 1);
-        let mut before = 0;
-        // A group belongs to the part into which the middle of its series falls.
-        let part_of = |size: &usize| {
-            let middle = 2 * before + size;
-            before += size;
-            middle * part.count / (2 * self.of_series.len()).max(1)
-        };
-        let parts: Vec<usize> = sizes.iter().map(part_of).collect();
-        parts.partition_point(|of| *of < part.index)..parts.partition_point(|of| *of <= part.index)
-    }
 }
 
 /// As [`group_key`] for each of `series`, by the numbers of its tags.

@@ -2,6 +2,7 @@
 //! database together, and as many groups at a time as can be added up at once. So each group is handed out once, and
 //! nobody has to put rows together by the names of groups.
 
+use std::ops::Range;
 use std::vec;
 
 use datafusion::error::DataFusionError;
@@ -11,7 +12,7 @@ use telem_engine::SeriesId;
 use super::external;
 use crate::leaf::{LeafContext, Part};
 use crate::question::TsQuery;
-use crate::selection;
+use crate::selection::{self, GroupsOfSeries};
 
 /// How the series of a leaf are divided among its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ pub(super) fn chunks(
     let groups = selection::group(query, index, of_part).map_err(|error| external(error.into()))?;
     let wanted = match split {
         SeriesSplit::Evenly => 0..groups.names.len(),
-        SeriesSplit::ByGroup => groups.of(part),
+        SeriesSplit::ByGroup => groups_of(part, &groups),
     };
     let groups_max = groups_max.max(1);
     let mut names = groups.names;
@@ -83,4 +84,19 @@ pub(super) fn chunks(
         }
     }
     Ok(chunks.into_iter())
+}
+
+/// The places of the groups of a part: all parts together have each group once, and about as many series each.
+fn groups_of(part: Part, groups: &GroupsOfSeries) -> Range<usize> {
+    let mut sizes = vec![0_usize; groups.names.len()];
+    groups.of_series.iter().for_each(|group| sizes[*group as usize] += 1);
+    let mut before = 0;
+    // A group belongs to the part into which the middle of its series falls.
+    let part_of = |size: &usize| {
+        let middle = 2 * before + size;
+        before += size;
+        middle * part.count / (2 * groups.of_series.len()).max(1)
+    };
+    let parts: Vec<usize> = sizes.iter().map(part_of).collect();
+    parts.partition_point(|of| *of < part.index)..parts.partition_point(|of| *of <= part.index)
 }
