@@ -163,11 +163,13 @@ impl Reader<'_> {
         let port = port.to_string();
         let lines = script.lines().map(|line| match served(line) {
             Some(command) => {
-                let line = line.trim().trim_end_matches('&');
+                // It is in the background as it is; what stands behind that, a comment or a command, stays.
+                let line = line.trim();
+                let (line, behind) = line.split_once(" & ").unwrap_or((line.trim_end_matches('&'), ""));
                 let has_place = line.contains("--listen") || command == "node";
                 let place = if has_place { String::new() } else { format!(" --listen 127.0.0.1:{PORT}") };
                 let rest = line.trim_start_matches("telem ").trim_start_matches(command);
-                format!("in_a_terminal_of_its_own telem {command}{place}{rest}\n")
+                format!("in_a_terminal_of_its_own telem {command}{place}{rest}\n{behind}\n")
             }
             None => format!("{line}\n"),
         });

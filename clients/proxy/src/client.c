@@ -441,8 +441,11 @@ static bool end(void)
 {
     uint64_t until = proxy__now_ns() + exit_ms * MS;
     atomic_store(&stop_by_ns, until);
+    /* First the question: a thread that ends answers what it was asked before. */
+    uint64_t ticket = atomic_fetch_add(&asked, 1) + 1;
     atomic_store(&stops, true);
-    bool went = await(ask(), until);
+    ring(&bell);
+    bool went = await(ticket, until);
     for (;;) {
         uint32_t heard = atomic_load(&answered_bell);
         /* It looks at its deadline every 100 ms. */
