@@ -228,7 +228,7 @@ impl Db {
         }
         // It would be copied if it were still looked at.
         drop(before);
-        self.inner.log_meta(write, &mut appender, MetaChange::Metric { name: name.to_owned(), meta })
+        self.inner.log_meta(write, &mut appender, MetaChange::Metric { name: name.into(), meta })
     }
 
     /// Records a change of metadata without the WAL, as [`Db::append_in_memory`] does samples.

@@ -6,9 +6,11 @@
 pub(crate) mod exact;
 mod interval;
 pub mod inventory;
+mod metrics;
 mod record;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::time::Timestamp;
 pub(crate) use interval::stretches;
 pub use interval::{JOB_INTERVALS_BYTES_MAX, JOB_INTERVALS_MAX, JOB_SLOT_TAG, JobInterval, JobStretch, SeriesOwner};
+use metrics::MetricTable;
 use record::StateRecords;
 pub use record::{RECORD_BYTES_MAX, RECORDS_BYTES_MAX, StateRecord};
 
@@ -80,7 +83,7 @@ pub struct Annotation {
 #[serde(rename_all = "snake_case")]
 pub enum MetaChange {
     Metric {
-        name: String,
+        name: Arc<str>,
         meta: MetricMeta,
     },
     /// Replaces the annotation with the same series and start.
@@ -102,7 +105,7 @@ pub enum MetaChange {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     #[serde(default)]
-    metrics: BTreeMap<String, MetricMeta>,
+    metrics: MetricTable,
     /// Sorted by start and series, every pair once.
     #[serde(default)]
     annotations: Vec<Annotation>,
@@ -125,7 +128,7 @@ impl Meta {
 
     /// Metrics with metadata, by name.
     pub fn metrics(&self) -> impl ExactSizeIterator<Item = (&str, &MetricMeta)> {
-        self.metrics.iter().map(|(name, meta)| (&**name, meta))
+        self.metrics.iter()
     }
 
     /// Sorted by start.
@@ -186,7 +189,7 @@ impl Meta {
     /// database's. Devices are called by their nodes.
     pub(crate) fn absorb(&mut self, later: Meta) {
         self.job_intervals.clear();
-        self.metrics.extend(later.metrics);
+        self.metrics.absorb(later.metrics);
         self.records.absorb(later.records);
         let is_for_all = |annotation: &Annotation| annotation.tsuid.is_none() || inventory::is_device(annotation);
         for annotation in later.annotations.into_iter().filter(is_for_all) {
@@ -212,7 +215,7 @@ impl MetaChange {
     pub(crate) fn check(&self, meta: &Meta) -> Result<()> {
         match self {
             MetaChange::Metric { name, meta } => {
-                for (what, text) in [("metric", name), ("unit", &meta.unit), ("help", &meta.help)] {
+                for (what, text) in [("metric", &**name), ("unit", &*meta.unit), ("help", &*meta.help)] {
                     check_text(what, text.len(), TEXT_BYTES_MAX)?;
                 }
             }

@@ -89,6 +89,15 @@ impl SeriesKey {
         Ok(Self { metric: self::metric(metric)?, tags })
     }
 
+    /// [`SeriesKey::new`] with a name that stands in memory already, and is not to stand there twice.
+    ///
+    /// # Errors
+    /// Invalid when the metric's name breaks its rule.
+    pub fn of_shared(metric: Arc<str>, tags: TagSet) -> Result<Self> {
+        check_name("metric", &metric, METRIC_BYTES_MAX)?;
+        Ok(Self { metric, tags })
+    }
+
     pub(crate) fn from_interned(metric: Arc<str>, tags: TagSet) -> Self {
         Self { metric, tags }
     }
@@ -97,7 +106,7 @@ impl SeriesKey {
         &self.metric
     }
 
-    pub(crate) fn metric_shared(&self) -> &Arc<str> {
+    pub fn metric_shared(&self) -> &Arc<str> {
         &self.metric
     }
 

@@ -222,7 +222,7 @@ impl World {
     }
 
     fn put_meta(&mut self, metric: usize, number: i64, durability: Durability) {
-        let name = super::key(metric).metric().to_owned();
+        let name = Arc::clone(super::key(metric).metric_shared());
         let meta = MetricMeta { help: number.to_string(), ..MetricMeta::default() };
         let outcome = self.attempt(|db| db.put_meta(MetaChange::Metric { name, meta }, durability));
         self.took(&[observe::meta_sample(metric, number)], outcome, durability == Durability::Synced);

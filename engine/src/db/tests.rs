@@ -502,7 +502,7 @@ fn the_last_value_is_known_from_memory_and_after_an_open_from_segments() {
 fn metadata_survives_in_the_wal_and_in_its_file() {
     let mut bed = Bed::new();
     let change = |kind| MetaChange::Metric {
-        name: "cpu".to_owned(),
+        name: "cpu".into(),
         meta: crate::meta::MetricMeta { kind, unit: "s".to_owned(), help: String::new() },
     };
     let kind = |bed: &Bed| bed.db.snapshot().meta().metric("cpu").unwrap().kind;

@@ -27,7 +27,7 @@ fn annotations_are_sorted_by_start_and_replaced_by_series_and_start() {
 fn metadata_is_read_back_from_its_json() {
     let mut meta = Meta::default();
     let cpu = MetricMeta { kind: MetricKind::Counter, unit: "s".to_owned(), help: "\"é\"".to_owned() };
-    meta.apply(MetaChange::Metric { name: "cpu".to_owned(), meta: cpu.clone() });
+    meta.apply(MetaChange::Metric { name: "cpu".into(), meta: cpu.clone() });
     meta.apply(MetaChange::Annotate(Annotation { end: Some(Timestamp::MAX), ..note(i64::MIN, None, "x") }));
     meta.apply(MetaChange::Job(serde_json::json!({"id": "4711"})));
     let json = serde_json::to_vec(&meta).unwrap();
@@ -42,7 +42,7 @@ fn a_text_at_its_limit_is_taken_and_one_byte_more_is_refused() {
     assert!(job(JOB_BYTES_MAX).check(&Meta::default()).is_ok());
     assert!(job(JOB_BYTES_MAX + 1).check(&Meta::default()).is_err());
     let help = |bytes| MetaChange::Metric {
-        name: "m".to_owned(),
+        name: "m".into(),
         meta: MetricMeta { help: "x".repeat(bytes), ..MetricMeta::default() },
     };
     assert!(help(TEXT_BYTES_MAX).check(&Meta::default()).is_ok());

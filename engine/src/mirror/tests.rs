@@ -90,7 +90,7 @@ fn a_copy_follows_appends_flushes_and_the_close() {
     bed.assert_same();
     bed.append("b", 0..10);
     let meta = MetricMeta { unit: "s".to_owned(), ..MetricMeta::default() };
-    bed.db.put_meta(MetaChange::Metric { name: "a".to_owned(), meta }, Durability::Synced).unwrap();
+    bed.db.put_meta(MetaChange::Metric { name: "a".into(), meta }, Durability::Synced).unwrap();
     assert!(mirror.step().unwrap().wal_bytes > 0);
     bed.assert_same();
     bed.db.flush().unwrap();

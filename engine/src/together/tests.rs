@@ -242,7 +242,7 @@ fn several_databases_are_read_only_and_tell_what_each_of_them_is() {
 fn metadata_is_that_of_all_and_the_later_database_wins() {
     let mut bed = Bed::new();
     let metric = |name: &str, unit: &str| MetaChange::Metric {
-        name: name.to_owned(),
+        name: name.into(),
         meta: MetricMeta { kind: MetricKind::Gauge, unit: unit.to_owned(), help: String::new() },
     };
     let note = |start: i64, tsuid: Option<&str>, text: &str| {

@@ -185,7 +185,7 @@ pub fn describe_all(db: &Db, level: u8) -> telem_engine::Result<()> {
     for metric in catalog().iter().filter(|metric| metric.level <= level) {
         let meta = metric.meta();
         if snapshot.meta().metric(metric.name) != Some(&meta) {
-            db.put_meta(MetaChange::Metric { name: metric.name.to_owned(), meta }, Durability::Buffered)?;
+            db.put_meta(MetaChange::Metric { name: metric.name.into(), meta }, Durability::Buffered)?;
         }
     }
     Ok(())

@@ -1,10 +1,12 @@
 //! Running totals of lanes, written as samples.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use telem_engine::{
-    Clock, Db, Durability, MetaChange, MetricKind, MetricMeta, SampleBatch, SeriesId, SeriesKey, Timestamp, Value,
+    Clock, Db, Durability, MetaChange, MetricKind, MetricMeta, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp,
+    Value,
 };
 
 use tokio::task::spawn_blocking;
@@ -154,7 +156,7 @@ impl CounterStore {
     ) -> SampleBatch {
         let mut batch = SampleBatch::with_capacity(changes.len());
         let mut found = Vec::new();
-        let mut groups: BTreeMap<String, MetricMeta> = BTreeMap::new();
+        let mut groups: BTreeMap<Arc<str>, MetricMeta> = BTreeMap::new();
         for change in changes {
             let series = match change.series {
                 CellSeries::Stored(series) => Some(series),
@@ -181,9 +183,9 @@ impl CounterStore {
         &self,
         change: &StoredChange,
         names: &mut StoredNames,
-        groups: &mut BTreeMap<String, MetricMeta>,
+        groups: &mut BTreeMap<Arc<str>, MetricMeta>,
     ) -> Option<SeriesId> {
-        let key = series_key(&change.name, &change.tags)
+        let key = shared_key(&change.name, &change.tags)
             .inspect_err(|error| tracing::warn!(name = %change.name, %error, "a counter has no samples"))
             .ok()?;
         let series = self
@@ -197,7 +199,7 @@ impl CounterStore {
                 CounterKind::Gauge => MetricKind::Gauge,
             };
             let meta = MetricMeta { kind, unit: String::new(), help: change.doc.to_string() };
-            groups.insert(key.metric().to_owned(), meta);
+            groups.insert(Arc::clone(key.metric_shared()), meta);
         }
         if written(&change.name) != *change.name {
             names.push((key, Arc::clone(&change.name)));
@@ -206,7 +208,7 @@ impl CounterStore {
     }
 
     /// Describes metrics of which nobody said anything before.
-    fn describe(&self, groups: BTreeMap<String, MetricMeta>) {
+    fn describe(&self, groups: BTreeMap<Arc<str>, MetricMeta>) {
         let snapshot = self.db.snapshot();
         let new: Vec<_> = groups.into_iter().filter(|(name, _)| snapshot.meta().metric(name).is_none()).collect();
         drop(snapshot);
@@ -224,6 +226,20 @@ impl CounterStore {
 /// # Errors
 /// Invalid, for a name that no series can have.
 pub fn series_key(name: &str, tags: &LaneTags) -> telem_engine::Result<SeriesKey> {
+    let (metric, tags) = metric_and_tags(name, tags)?;
+    SeriesKey::new(&metric, tags)
+}
+
+/// The same, whose metric shares its text with the name where both are one.
+fn shared_key(name: &Arc<str>, tags: &LaneTags) -> telem_engine::Result<SeriesKey> {
+    let (metric, tags) = metric_and_tags(name, tags)?;
+    match metric {
+        Cow::Borrowed(metric) if metric.len() == name.len() => SeriesKey::of_shared(Arc::clone(name), tags),
+        metric => SeriesKey::new(&metric, tags),
+    }
+}
+
+fn metric_and_tags<'a>(name: &'a str, tags: &LaneTags) -> telem_engine::Result<(Cow<'a, str>, TagSet)> {
     let FullName { base, labels } = FullName::new(name);
     let mut all: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, &**value)).collect();
     let more = tags.more.iter().map(|(key, value)| (&**key, &**value));
@@ -232,8 +248,8 @@ pub fn series_key(name: &str, tags: &LaneTags) -> telem_engine::Result<SeriesKey
     all.extend(more);
     let all = tags.default.complete(&all, telem_engine::series::TAGS_MAX)?;
     // No name is none, whatever stands before it.
-    let prefix = if base.is_empty() { "" } else { tags.prefix };
-    SeriesKey::new(&format!("{prefix}{base}"), all)
+    let is_plain = base.is_empty() || tags.prefix.is_empty();
+    Ok((if is_plain { base.into() } else { format!("{}{base}", tags.prefix).into() }, all))
 }
 
 /// The name of a counter, from the series that holds its samples: the tags that its lane added are left out.

@@ -241,7 +241,7 @@ async fn tables_are_the_same_after_a_flush_and_after_more_samples() {
 async fn metrics_tell_what_is_known_of_them() {
     let asked = Asked::load(LOAD);
     let meta = MetricMeta { kind: MetricKind::Gauge, unit: "GB".to_owned(), help: "In use.".to_owned() };
-    let change = MetaChange::Metric { name: "mem".to_owned(), meta };
+    let change = MetaChange::Metric { name: "mem".into(), meta };
     asked.db.put_meta(change, Durability::Buffered).unwrap();
     expect![[r#"
         +--------+-------+------+---------+

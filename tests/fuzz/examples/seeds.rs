@@ -160,7 +160,7 @@ fn key(metric: &str, tags: &[(&str, &str)]) -> SeriesKey {
 fn describe(db: &Db) {
     let meta = MetricMeta { kind: MetricKind::Gauge, unit: "celsius".to_owned(), help: "of the die".to_owned() };
     let changes = [
-        MetaChange::Metric { name: "gpu.temp".to_owned(), meta },
+        MetaChange::Metric { name: "gpu.temp".into(), meta },
         MetaChange::Annotate(Annotation {
             start: Timestamp::from_micros(START),
             description: "epoch 1 \u{e4}\n".to_owned(),
