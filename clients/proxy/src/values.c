@@ -246,8 +246,10 @@ bool proxy__take(struct MetricProxyValue *value, double *amount)
         if (!part) continue;
         uint64_t ones = __atomic_load_n(&part->ones[value->number % PART_VALUES], __ATOMIC_RELAXED);
         uint64_t *seen_ones = &part->seen_ones[value->number % PART_VALUES];
-        sum += (double)(ones - *seen_ones);
-        *seen_ones = ones;
+        if (ones != *seen_ones) {
+            sum += (double)(ones - *seen_ones);
+            *seen_ones = ones;
+        }
         double now = read_sum(&part->sums[value->number % PART_VALUES]);
         double *seen = &part->seen[value->number % PART_VALUES];
         if (now == *seen) continue;
