@@ -74,15 +74,22 @@ pub async fn answer(query: &TsQuery, context: &PlanContext<'_>) -> Result<TsAnsw
     answer_by(route, &query, &pipeline, groups, context).await
 }
 
-/// The series that are asked, where their groups and buckets may be asked for in one round: over many nodes, where
-/// every series that there may be leaves the answer small.
+/// The series that are asked, where their groups and buckets may be asked for in one round: where every series that
+/// there may be leaves the answer small, and rows of one node alone need not be put together for it.
 fn at_once(query: &TsQuery, pipeline: &Pipeline, context: &PlanContext<'_>) -> Option<Vec<SeriesId>> {
-    if !context.view.has_others() || !pushdown::can(query.aggregator) {
+    if !pushdown::can(query.aggregator) {
         return None;
     }
     let selected = selection::select_named(query, context.view.index());
-    let small = is_small(pipeline.steps()?, selected.len(), selected.len(), context.options);
-    (small && context.view.on_several(&selected).is_empty()).then_some(selected)
+    let steps = pipeline.steps()?;
+    let small = is_small(steps, selected.len(), selected.len(), context.options);
+    let whole = !context.view.is_alone() || adds_up(steps, query) && parts(selected.len(), context) == 1;
+    (small && whole && context.view.on_several(&selected).is_empty()).then_some(selected)
+}
+
+/// Whether a leaf of one part leaves nothing to put together.
+fn adds_up(steps: u64, query: &TsQuery) -> bool {
+    steps <= STATES_MAX && query.aggregator != Aggregator::None
 }
 
 async fn answer_at_once(
@@ -91,8 +98,7 @@ async fn answer_at_once(
     selected: &[SeriesId],
     context: &PlanContext<'_>,
 ) -> Result<TsAnswer> {
-    let leaf = leaf(query, Yield::NamedBuckets, selected, LeafSize::of(selected), context);
-    let rows = execute(pushdown::plan(query, leaf)?, context).await?;
+    let rows = execute(plan_at_once(query, selected, context)?, context).await?;
     let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
     let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
     let mut lines = AnswerLines::new(&groups, pipeline, context);
@@ -102,6 +108,15 @@ async fn answer_at_once(
     Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: context.view.missing() })
 }
 
+fn plan_at_once(
+    query: &Arc<TsQuery>,
+    selected: &[SeriesId],
+    context: &PlanContext<'_>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let leaf = leaf(query, Yield::NamedBuckets, selected, LeafSize::of(selected), context);
+    if context.view.is_alone() { Ok(leaf) } else { pushdown::plan(query, leaf) }
+}
+
 /// The plans of `query` as text, as [`answer`] would execute them.
 ///
 /// # Errors
@@ -109,8 +124,7 @@ async fn answer_at_once(
 pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<String> {
     let (query, pipeline) = prepare(query, context)?;
     if let Some(selected) = at_once(&query, &pipeline, context) {
-        let leaf = leaf(&query, Yield::NamedBuckets, &selected, LeafSize::of(&selected), context);
-        return Ok(shown(&context.view.distribute(pushdown::plan(&query, leaf)?).await?));
+        return Ok(shown(&context.view.distribute(plan_at_once(&query, &selected, context)?).await?));
     }
     let groups = read_groups(&query, context).await?;
     let plan = match route(&query, &pipeline, &groups, context.options) {
@@ -200,11 +214,9 @@ fn pushdown_plan(
     let steps = pipeline.steps().unwrap_or(u64::MAX);
     let size = LeafSize { series: groups.series(), groups: groups.len(), steps };
     let leaf = leaf(query, Yield::Buckets, groups.selected(), size, context);
-    // A leaf that adds everything up leaves nothing to those above.
-    let adds_up = steps <= STATES_MAX && query.aggregator != Aggregator::None;
     let parts = leaf.properties().partitioning.partition_count();
     let whole = parts == 1 || size.split(parts, context) == SeriesSplit::ByGroup;
-    if adds_up && whole && !context.view.has_others() { Ok(leaf) } else { pushdown::plan(query, leaf) }
+    if adds_up(steps, query) && whole && context.view.is_alone() { Ok(leaf) } else { pushdown::plan(query, leaf) }
 }
 
 fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
@@ -233,11 +245,16 @@ impl LeafSize {
     fn split(self, parts: usize, context: &PlanContext<'_>) -> SeriesSplit {
         let is_much = self.steps.saturating_mul(self.groups as u64) > STATES_MAX;
         let is_even = self.groups >= GROUPS_OF_PART_MIN * parts;
-        match parts > 1 && is_much && is_even && !context.view.has_others() {
+        match parts > 1 && is_much && is_even && context.view.is_alone() {
             true => SeriesSplit::ByGroup,
             false => SeriesSplit::Evenly,
         }
     }
+}
+
+/// In how many parts each node answers for its share of so many series.
+fn parts(series: usize, context: &PlanContext<'_>) -> usize {
+    (series / context.view.nodes() / PART_SERIES_MIN).clamp(1, context.options.threads.max(1))
 }
 
 /// Asks which nodes the `selected` series concern.
@@ -248,9 +265,7 @@ fn leaf(
     size: LeafSize,
     context: &PlanContext<'_>,
 ) -> Arc<dyn ExecutionPlan> {
-    // Each node has about its share of them.
-    let share = size.series / context.view.nodes();
-    let parts = (share / PART_SERIES_MIN).clamp(1, context.options.threads.max(1));
+    let parts = parts(size.series, context);
     let request = SeriesRequest { query: Arc::clone(query), yields, split: size.split(parts, context) };
     let schema = request.schema();
     let leaf = context.view.leaf(Request::Series(request), schema, Some(selected), &|_| true);

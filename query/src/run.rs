@@ -20,7 +20,7 @@ use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::Result;
 use crate::jobs::JobTags;
-use crate::leaf::LeafContext;
+use crate::leaf::{LeafContext, LeafThread};
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
 use crate::question::TsQuery;
@@ -141,14 +141,14 @@ impl Queries {
     pub async fn fold<S: FoldSink>(&self, query: TsQuery, sink: S) -> Result<(S, Vec<MissingNode>)> {
         let inner = &self.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, inner.workers.due()).await?;
-        let context = self.leaf_context();
-        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
+        let context = inner.leaf_context(inner.db.snapshot());
+        let (inner, stop, thread, due) = (Arc::clone(inner), context.stop.clone(), context.thread, ticket.due());
         let mut sink = sink;
         let folded = async move {
             let missing = ask::fold(&inner, context, &query, due, &mut sink).await?;
             Ok((sink, missing))
         };
-        let (sink, mut missing) = self.inner.workers.run(ticket, stop, folded).await?;
+        let (sink, mut missing) = self.inner.workers.run(ticket, stop, thread, folded).await?;
         missing.extend_from_slice(&self.inner.options.absent);
         Ok((sink, missing))
     }
@@ -160,10 +160,10 @@ impl Queries {
     pub async fn last(&self, series: Vec<SeriesId>) -> Result<LastAnswer> {
         let inner = &self.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, inner.workers.due()).await?;
-        let context = self.leaf_context();
-        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
+        let context = inner.leaf_context(inner.db.snapshot());
+        let (inner, stop, thread, due) = (Arc::clone(inner), context.stop.clone(), context.thread, ticket.due());
         let answered = async move { ask::last(&inner, context, &series, due).await };
-        let mut answer: LastAnswer = self.inner.workers.run(ticket, stop, answered).await?;
+        let mut answer: LastAnswer = self.inner.workers.run(ticket, stop, thread, answered).await?;
         answer.missing.extend_from_slice(&self.inner.options.absent);
         Ok(answer)
     }
@@ -183,7 +183,7 @@ impl Queries {
     pub async fn sql_in(&self, order: RowOrder, text: &str) -> Result<SqlAnswer> {
         let inner = &self.inner;
         let ticket = inner.workers.admit(QueryLanguage::Sql, inner.workers.due()).await?;
-        let context = self.leaf_context();
+        let context = inner.sql_context();
         let (stop, missing) = (context.stop.clone(), Arc::new(Mutex::new(Vec::new())));
         let question = ask::SqlQuestion {
             text: text.to_owned(),
@@ -205,7 +205,7 @@ impl Queries {
     /// As [`Queries::sql`].
     pub async fn explain(&self, text: &str) -> Result<String> {
         let ticket = self.inner.workers.admit(QueryLanguage::Sql, self.inner.workers.due()).await?;
-        let context = self.leaf_context();
+        let context = self.inner.sql_context();
         let (inner, stop, text) = (Arc::clone(&self.inner), context.stop.clone(), text.to_owned());
         let explained = async move { ask::explain(&inner, &context, &text).await };
         self.inner.workers.run_on_lane(ticket, stop, explained)?.await
@@ -227,10 +227,6 @@ impl Queries {
         let table = known.table_functions().keys().map(|name| format!("table {name}"));
         let lambda = known.higher_order_functions().values().map(|function| format!("lambda {}", function.name()));
         scalar.chain(aggregate).chain(window).chain(table).chain(lambda).collect()
-    }
-
-    fn leaf_context(&self) -> LeafContext {
-        LeafContext::counted(self.inner.db.snapshot(), self.inner.workers.reading())
     }
 }
 
@@ -263,10 +259,10 @@ impl Round {
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         let inner = &self.queries.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, self.due).await?;
-        let context = LeafContext::counted(self.snapshot.clone(), inner.workers.reading());
-        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
+        let context = inner.leaf_context(self.snapshot.clone());
+        let (inner, stop, thread, due) = (Arc::clone(inner), context.stop.clone(), context.thread, ticket.due());
         let answered = async move { ask::timeseries(&inner, context, &query, due).await };
-        let mut answer: TsAnswer = self.queries.inner.workers.run(ticket, stop, answered).await?;
+        let mut answer: TsAnswer = self.queries.inner.workers.run(ticket, stop, thread, answered).await?;
         answer.missing.extend_from_slice(&self.queries.inner.options.absent);
         Ok(answer)
     }
@@ -275,6 +271,19 @@ impl Round {
 impl QueryService {
     fn job_tags(&self) -> JobTags {
         if self.head.is_some() { JobTags::Unknown } else { JobTags::Known }
+    }
+
+    /// For the leaves of a statement.
+    fn sql_context(&self) -> LeafContext {
+        LeafContext::counted(self.db.snapshot(), self.workers.reading())
+    }
+
+    /// For the leaves of a time-series query. Where other nodes are asked too, the query waits for them all at once, and
+    /// so does not read itself.
+    fn leaf_context(&self, snapshot: Snapshot) -> LeafContext {
+        let is_alone = self.head.as_ref().is_none_or(|head| head.members().is_empty());
+        let thread = if is_alone { LeafThread::OfTheQuery } else { LeafThread::OfItsOwn };
+        LeafContext { thread, ..LeafContext::counted(snapshot, self.workers.reading()) }
     }
 
     /// What a question that begins now sees.

@@ -67,6 +67,11 @@ impl View {
         self.others.is_some()
     }
 
+    /// Whether our own database is all that there is to be asked.
+    pub fn is_alone(&self) -> bool {
+        self.others.as_ref().is_none_or(|others| others.head.members().is_empty())
+    }
+
     /// Those of `series` that are on several nodes.
     pub fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         self.others.as_ref().map_or_else(Vec::new, |others| others.head.members().on_several(series))

@@ -4,12 +4,14 @@
 //! ([`NodeLeafExec::pinned`]).
 //!
 //! The engine blocks, and DataFusion must not. So a blocking thread answers the request. It fills a channel of
-//! [`CHANNEL_BATCHES`] and stops when a send finds no receiver.
+//! [`CHANNEL_BATCHES`] and stops when a send finds no receiver. A query that itself runs on a thread that may block has
+//! its leaf read there ([`LeafThread`]).
 
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning};
@@ -20,7 +22,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use url::Url;
 
-use super::{KnownSeries, LeafContext, Part, Request, Stop};
+use super::{KnownSeries, LeafContext, LeafThread, Part, Request, Stop};
 use crate::error::crossing::Crossing;
 use crate::operator::rebuilt;
 
@@ -190,22 +192,17 @@ impl ExecutionPlan for NodeLeafExec {
         // Started by the first poll, not here: a leaf that waits for its turn (the probe side of
         // a join) must not hold a blocking thread that another leaf needs in order to finish.
         let answer = futures::stream::once(async move {
+            if context.thread == LeafThread::OfTheQuery && part == Part::WHOLE {
+                let batches = futures::stream::iter(read(&request, &context, &schema, part));
+                return Box::pin(RecordBatchStreamAdapter::new(schema, batches)) as SendableRecordBatchStream;
+            }
             let mut builder = RecordBatchReceiverStream::builder(Arc::clone(&schema), CHANNEL_BATCHES);
             let batches = builder.tx();
             builder.spawn_blocking(move || {
-                let _counted = context.reading.begin();
-                for batch in request.batches(&context, &schema, part) {
-                    let failed = batch.is_err();
-                    if batches.blocking_send(batch).is_err() || failed {
-                        return Ok(());
-                    }
-                    if context.stop.is_asked() {
+                for batch in read(&request, &context, &schema, part) {
+                    if batches.blocking_send(batch).is_err() {
                         break;
                     }
-                }
-                // Never a quiet end: the request itself may have stopped, and what was sent so far is not the answer.
-                if context.stop.is_asked() {
-                    return exec_err!("the query was stopped");
                 }
                 Ok(())
             });
@@ -217,6 +214,31 @@ impl ExecutionPlan for NodeLeafExec {
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
     }
+}
+
+/// The answer of one part, on this thread, up to the first error.
+fn read(
+    request: &Request,
+    context: &LeafContext,
+    schema: &SchemaRef,
+    part: Part,
+) -> impl Iterator<Item = Result<RecordBatch>> + use<> {
+    let (counted, stop) = (context.reading.begin(), context.stop.clone());
+    let mut batches = request.batches(context, schema, part);
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        let _counted = &counted;
+        if ended {
+            return None;
+        }
+        let batch = if stop.is_asked() { None } else { batches.next() };
+        ended = !matches!(batch, Some(Ok(_)));
+        // Never a quiet end: the request itself may have stopped, and what was handed out so far is not the answer.
+        if batch.is_none() && stop.is_asked() {
+            return Some(exec_err!("the query was stopped"));
+        }
+        batch
+    })
 }
 
 /// The work for a stream without a reader ends, wherever it was.

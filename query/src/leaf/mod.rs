@@ -85,6 +85,17 @@ pub struct LeafContext {
     pub told: Option<KnownSeries>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
+    pub thread: LeafThread,
+}
+
+/// On which thread a leaf reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LeafThread {
+    /// Each part on one of its own: whoever waits for it may not block.
+    #[default]
+    OfItsOwn,
+    /// A leaf of one part on that of the query, which may block: so little is asked that handing it over costs more.
+    OfTheQuery,
 }
 
 /// The job of all rows, where jobs are told apart.
@@ -109,7 +120,7 @@ impl LeafContext {
 
     /// One whose leaves are counted with those of other queries.
     pub fn counted(snapshot: Snapshot, reading: Reading) -> Self {
-        Self { snapshot, job: None, by_job: None, stop: Stop::default(), told: None, reading }
+        Self { snapshot, job: None, by_job: None, stop: Stop::default(), told: None, reading, thread: LeafThread::default() }
     }
 }
 

@@ -49,7 +49,7 @@ fn plan(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Arc<dyn Execu
     let groups = selection::group(query, index, &selected)?.names.len();
     let steps = Pipeline::new(query).steps().unwrap_or(u64::MAX);
     let leaf = leaf(query, Yield::Folds, &selected, LeafSize { series: selected.len(), groups, steps }, context);
-    if !context.view.has_others() || 2 * groups >= context.view.nodes() {
+    if context.view.is_alone() || 2 * groups >= context.view.nodes() {
         return Ok(leaf);
     }
     let (least, greatest) = match adds_extremes(query) {

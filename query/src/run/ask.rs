@@ -22,7 +22,7 @@ use crate::cluster::Members;
 use crate::cluster::head::{Head, Planned};
 use crate::cluster::lost::{self, Attempt, Delivery};
 use crate::error::{Error, Result};
-use crate::leaf::LeafContext;
+use crate::leaf::{LeafContext, LeafThread};
 use crate::options::RowOrder;
 use crate::plan::{self, PlanContext};
 use crate::question::TsQuery;
@@ -120,7 +120,7 @@ async fn attempts<A: AttemptedAnswer>(
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
         let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
-        let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
+        let task_ctx = inner.session.task_ctx(as_seen(&context, &view), attempt.clone());
         let answer = way.attempt(query, &PlanContext { view, task_ctx, options }).await;
         let unknown = matches!(answer, Err(Error::UnknownName { .. })) && !asked_for_names;
         if unknown && exists(inner, &context, &query.metric, due).await {
@@ -146,7 +146,7 @@ pub(super) async fn last(
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
         let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
-        let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
+        let task_ctx = inner.session.task_ctx(as_seen(&context, &view), attempt.clone());
         let found = plan::last(series, &view, task_ctx).await;
         if !lost(inner.head.as_deref(), attempt.as_deref(), found.as_ref().err()) {
             let answer = found?;
@@ -197,6 +197,12 @@ pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Resu
         }
     }
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
+}
+
+/// What the leaves of a question find that sees this: nodes may have come since it began.
+fn as_seen(context: &LeafContext, view: &View) -> LeafContext {
+    let thread = if view.is_alone() { context.thread } else { LeafThread::OfItsOwn };
+    LeafContext { thread, ..context.clone() }
 }
 
 /// Whether any node has a metric that none has reported yet: names take a moment to reach the head.

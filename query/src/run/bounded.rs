@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep, timeout, timeout_at};
 
 use crate::error::{Error, Result};
 use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, SHORT_MAX, STACK_BYTES};
-use crate::leaf::{Reading, Stop};
+use crate::leaf::{LeafThread, Reading, Stop};
 use crate::options::{QueryOptions, QueryStats};
 
 /// Batches made ahead of a client that reads slowly.
@@ -184,21 +184,38 @@ impl Workers {
         timeout_at(until, waited).await.ok().flatten().ok_or_else(too_many)
     }
 
-    /// Does `work` on the threads that time series share. Dropping what is returned stops it.
+    /// Does `work` on the threads that time series share, or where its leaves read on the thread of the query, on one
+    /// that may block. Dropping what is returned stops it.
     pub(super) fn run<T: Send + 'static>(
         &self,
         ticket: Ticket,
         stop: Stop,
+        thread: LeafThread,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> RunningQuery<T> {
         let Ticket { places, due } = ticket;
+        let (wanted, unwanted) = oneshot::channel::<()>();
         let stopped_at_the_end = StopAtEnd(stop.clone());
         let bounded = async move {
             let _held = (places, stopped_at_the_end);
             timeout_at(due.at, work).await.unwrap_or(Err(Error::Deadline { after: due.after }))
         };
-        let task = self.runtime().spawn(bounded);
-        RunningQuery { task, due, sleep: Box::pin(tokio::time::sleep_until(due.at)), stop, _wanted: None }
+        let task = match thread {
+            LeafThread::OfItsOwn => self.runtime().spawn(bounded),
+            LeafThread::OfTheQuery => {
+                let threads = self.threads();
+                // What blocks cannot be aborted.
+                let wanted = async move {
+                    tokio::select! {
+                        done = bounded => done,
+                        _ = unwanted => Err(Error::ShuttingDown),
+                    }
+                };
+                self.runtime().spawn_blocking(move || threads.block_on(wanted))
+            }
+        };
+        let sleep = Box::pin(tokio::time::sleep_until(due.at));
+        RunningQuery { task, due, sleep, stop, _wanted: Some(wanted) }
     }
 
     /// Does `work`, which may not yield, on a lane of its own. Dropping what is returned stops it, as far as it can be

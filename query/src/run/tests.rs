@@ -9,7 +9,7 @@ use telem_engine::{Timestamp, Value};
 
 use crate::answer::{FoldSink, FoldedRows};
 use crate::error::{Error, ErrorKind};
-use crate::leaf::Stop;
+use crate::leaf::{LeafThread, Stop};
 use crate::options::{QueryOptions, RowOrder};
 use crate::question::Aggregator;
 use crate::question::expression::{Case, Expression};
@@ -641,11 +641,13 @@ async fn an_answer_holds_what_was_there_when_it_was_asked_for() {
 async fn a_panic_in_a_plan_is_a_bug_of_ours_and_others_go_on() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
-    let ticket = workers.admit(QueryLanguage::TimeSeries, workers.due()).await.unwrap();
-    let panicking = workers.run::<()>(ticket, Stop::default(), async { panic!("lost the thread") });
-    let error = panicking.await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Internal);
-    expect!["bug in telem: the query panicked: lost the thread"].assert_eq(&error.to_string());
+    for thread in [LeafThread::OfItsOwn, LeafThread::OfTheQuery] {
+        let ticket = workers.admit(QueryLanguage::TimeSeries, workers.due()).await.unwrap();
+        let panicking = workers.run::<()>(ticket, Stop::default(), thread, async { panic!("lost the thread") });
+        let error = panicking.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        expect!["bug in telem: the query panicked: lost the thread"].assert_eq(&error.to_string());
+    }
     check(
         &asked,
         "SELECT 1",
@@ -663,12 +665,19 @@ async fn a_panic_in_a_plan_is_a_bug_of_ours_and_others_go_on() {
 async fn an_answer_that_nobody_reads_stops_its_leaves() {
     let asked = Asked::empty();
     let workers = &asked.queries.inner.workers;
-    let stop = Stop::default();
-    let ticket = workers.admit(QueryLanguage::TimeSeries, workers.due()).await.unwrap();
-    let running = workers.run::<()>(ticket, stop.clone(), std::future::pending());
-    assert!(!stop.is_asked());
-    drop(running);
-    assert!(stop.is_asked());
+    for thread in [LeafThread::OfItsOwn, LeafThread::OfTheQuery] {
+        let stop = Stop::default();
+        let ticket = workers.admit(QueryLanguage::TimeSeries, workers.due()).await.unwrap();
+        let (held, mut ended) = tokio::sync::mpsc::channel::<()>(1);
+        let running = workers.run::<()>(ticket, stop.clone(), thread, async move {
+            let _held = held;
+            std::future::pending().await
+        });
+        assert!(!stop.is_asked());
+        drop(running);
+        assert!(stop.is_asked());
+        assert_eq!(tokio::time::timeout(Duration::from_secs(180), ended.recv()).await, Ok(None), "its work goes on");
+    }
 }
 
 #[test]
