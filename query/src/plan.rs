@@ -83,7 +83,7 @@ fn at_once(query: &TsQuery, pipeline: &Pipeline, context: &PlanContext<'_>) -> O
     let selected = selection::select_named(query, context.view.index());
     let steps = pipeline.steps()?;
     let small = is_small(steps, selected.len(), selected.len(), context.options);
-    let whole = !context.view.is_alone() || adds_up(steps, query) && parts(selected.len(), context) == 1;
+    let whole = !context.view.is_alone() || adds_up(steps, query) && is_of_one_part(selected.len());
     (small && whole && context.view.on_several(&selected).is_empty()).then_some(selected)
 }
 
@@ -255,6 +255,11 @@ impl LeafSize {
 /// In how many parts each node answers for its share of so many series.
 fn parts(series: usize, context: &PlanContext<'_>) -> usize {
     (series / context.view.nodes() / PART_SERIES_MIN).clamp(1, context.options.threads.max(1))
+}
+
+/// Whether a leaf over so many series of one node is not split between threads.
+pub(crate) fn is_of_one_part(series: usize) -> bool {
+    series < 2 * PART_SERIES_MIN
 }
 
 /// Asks which nodes the `selected` series concern.

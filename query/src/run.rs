@@ -24,6 +24,7 @@ use crate::leaf::{LeafContext, LeafThread};
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
 use crate::question::TsQuery;
+use crate::selection::select_named;
 use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
@@ -142,13 +143,13 @@ impl Queries {
         let inner = &self.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, inner.workers.due()).await?;
         let context = inner.leaf_context(inner.db.snapshot());
-        let (inner, stop, thread, due) = (Arc::clone(inner), context.stop.clone(), context.thread, ticket.due());
+        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let mut sink = sink;
         let folded = async move {
             let missing = ask::fold(&inner, context, &query, due, &mut sink).await?;
             Ok((sink, missing))
         };
-        let (sink, mut missing) = self.inner.workers.run(ticket, stop, thread, folded).await?;
+        let (sink, mut missing) = self.inner.workers.run(ticket, stop, LeafThread::OfItsOwn, folded).await?;
         missing.extend_from_slice(&self.inner.options.absent);
         Ok((sink, missing))
     }
@@ -161,9 +162,9 @@ impl Queries {
         let inner = &self.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, inner.workers.due()).await?;
         let context = inner.leaf_context(inner.db.snapshot());
-        let (inner, stop, thread, due) = (Arc::clone(inner), context.stop.clone(), context.thread, ticket.due());
+        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::last(&inner, context, &series, due).await };
-        let mut answer: LastAnswer = self.inner.workers.run(ticket, stop, thread, answered).await?;
+        let mut answer: LastAnswer = self.inner.workers.run(ticket, stop, LeafThread::OfItsOwn, answered).await?;
         answer.missing.extend_from_slice(&self.inner.options.absent);
         Ok(answer)
     }
@@ -183,7 +184,7 @@ impl Queries {
     pub async fn sql_in(&self, order: RowOrder, text: &str) -> Result<SqlAnswer> {
         let inner = &self.inner;
         let ticket = inner.workers.admit(QueryLanguage::Sql, inner.workers.due()).await?;
-        let context = inner.sql_context();
+        let context = inner.leaf_context(inner.db.snapshot());
         let (stop, missing) = (context.stop.clone(), Arc::new(Mutex::new(Vec::new())));
         let question = ask::SqlQuestion {
             text: text.to_owned(),
@@ -205,7 +206,7 @@ impl Queries {
     /// As [`Queries::sql`].
     pub async fn explain(&self, text: &str) -> Result<String> {
         let ticket = self.inner.workers.admit(QueryLanguage::Sql, self.inner.workers.due()).await?;
-        let context = self.inner.sql_context();
+        let context = self.inner.leaf_context(self.inner.db.snapshot());
         let (inner, stop, text) = (Arc::clone(&self.inner), context.stop.clone(), text.to_owned());
         let explained = async move { ask::explain(&inner, &context, &text).await };
         self.inner.workers.run_on_lane(ticket, stop, explained)?.await
@@ -259,8 +260,9 @@ impl Round {
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
         let inner = &self.queries.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, self.due).await?;
-        let context = inner.leaf_context(self.snapshot.clone());
-        let (inner, stop, thread, due) = (Arc::clone(inner), context.stop.clone(), context.thread, ticket.due());
+        let thread = inner.thread_of(&query, &self.snapshot);
+        let context = LeafContext { thread, ..inner.leaf_context(self.snapshot.clone()) };
+        let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
         let answered = async move { ask::timeseries(&inner, context, &query, due).await };
         let mut answer: TsAnswer = self.queries.inner.workers.run(ticket, stop, thread, answered).await?;
         answer.missing.extend_from_slice(&self.queries.inner.options.absent);
@@ -273,17 +275,19 @@ impl QueryService {
         if self.head.is_some() { JobTags::Unknown } else { JobTags::Known }
     }
 
-    /// For the leaves of a statement.
-    fn sql_context(&self) -> LeafContext {
-        LeafContext::counted(self.db.snapshot(), self.workers.reading())
+    fn leaf_context(&self, snapshot: Snapshot) -> LeafContext {
+        LeafContext::counted(snapshot, self.workers.reading())
     }
 
-    /// For the leaves of a time-series query. Where other nodes are asked too, the query waits for them all at once, and
-    /// so does not read itself.
-    fn leaf_context(&self, snapshot: Snapshot) -> LeafContext {
+    /// Where the leaves of a query read: on its thread where it is about a few series of ours alone, since handing them
+    /// over takes longer. What selects series other than by names is looked at later, as it takes its time.
+    fn thread_of(&self, query: &TsQuery, snapshot: &Snapshot) -> LeafThread {
         let is_alone = self.head.as_ref().is_none_or(|head| head.members().is_empty());
-        let thread = if is_alone { LeafThread::OfTheQuery } else { LeafThread::OfItsOwn };
-        LeafContext { thread, ..LeafContext::counted(snapshot, self.workers.reading()) }
+        let by_name = query.series.is_none() && query.filters.iter().all(|filter| filter.matcher.is_by_name());
+        match is_alone && by_name && plan::is_of_one_part(select_named(query, snapshot.index()).len()) {
+            true => LeafThread::OfTheQuery,
+            false => LeafThread::OfItsOwn,
+        }
     }
 
     /// What a question that begins now sees.

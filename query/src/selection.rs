@@ -121,6 +121,11 @@ impl Matcher {
         !matches!(self, Matcher::AnyOrNone)
     }
 
+    /// Whether the values that pass are known without a look at each that there is.
+    pub(crate) fn is_by_name(&self) -> bool {
+        matches!(self, Matcher::LiteralOr(_) | Matcher::AnyOrNone)
+    }
+
     /// Whether a series with this value of the tag passes.
     pub fn accepts(&self, value: &str) -> bool {
         let among = |values: &[String]| values.iter().any(|one| one == value);

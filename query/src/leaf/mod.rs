@@ -120,7 +120,15 @@ impl LeafContext {
 
     /// One whose leaves are counted with those of other queries.
     pub fn counted(snapshot: Snapshot, reading: Reading) -> Self {
-        Self { snapshot, job: None, by_job: None, stop: Stop::default(), told: None, reading, thread: LeafThread::default() }
+        Self {
+            snapshot,
+            job: None,
+            by_job: None,
+            stop: Stop::default(),
+            told: None,
+            reading,
+            thread: LeafThread::default(),
+        }
     }
 }
 
