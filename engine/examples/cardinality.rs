@@ -87,7 +87,7 @@ fn open(dir: &Path) -> Result<(), Failed> {
     let began = clock.monotonic();
     let found = db.index().select(&metric, &[]).len();
     println!("select {found:>6} of a metric, ms    {:>12.3}", (clock.monotonic() - began).as_secs_f64() * 1e3);
-    let one = TagPredicate { key: "host", accepts: &|host| host == "nid000007" };
+    let one = TagPredicate { key: "host", accepts: &|host| host == "nid000007", among: None };
     let began = clock.monotonic();
     let found = db.index().select(&metric, &[one]).len();
     println!("select {found:>6} by its host, ms    {:>12.3}", (clock.monotonic() - began).as_secs_f64() * 1e3);

@@ -261,7 +261,8 @@ fn buckets_of(
     step_s: i64,
 ) -> Result<usize, Failed> {
     let wanted = |found: &str| tag.is_none_or(|(_, value)| value == found);
-    let predicates: Vec<_> = tag.iter().map(|(key, _)| telem_engine::TagPredicate { key, accepts: &wanted }).collect();
+    let predicates: Vec<_> =
+        tag.iter().map(|(key, _)| telem_engine::TagPredicate { key, accepts: &wanted, among: None }).collect();
     let series = snapshot.select(metric, &predicates);
     let step = Step::from_micros(step_s * 1_000_000).ok_or("a step is positive")?;
     let mut found = 0;

@@ -50,6 +50,8 @@ pub struct TagPredicate<'a> {
     pub key: &'a str,
     /// Asked once for every distinct value, not once a series.
     pub accepts: &'a dyn Fn(&str) -> bool,
+    /// All values that it may accept, where these are known: then only their series are looked at.
+    pub among: Option<&'a [String]>,
 }
 
 impl fmt::Debug for TagPredicate<'_> {
@@ -311,8 +313,7 @@ impl SeriesIndex {
     pub(crate) fn select_before(&self, end: SeriesId, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let inner = self.read();
         let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
-        let series = inner.by_metric[metric as usize].series.as_slice();
-        let mut ids = series[..series.partition_point(|id| *id < end)].to_vec();
+        let mut ids = inner.candidates(end, metric, predicates);
         for predicate in predicates {
             let Some(key) = inner.tag_keys.ordinal(predicate.key) else { return Vec::new() };
             inner.keep(&mut ids, key, predicate.accepts);
@@ -425,6 +426,34 @@ impl IndexState {
             postings.push(id);
         }
         self.keys.push(words);
+    }
+
+    /// The series of `metric` below `end` in the order of their ids; at least those that satisfy every predicate.
+    fn candidates(&self, end: SeriesId, metric: u32, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
+        let all = self.by_metric[metric as usize].series.as_slice();
+        let all = &all[..all.partition_point(|id| *id < end)];
+        let count = |postings: &Vec<&[SeriesId]>| postings.iter().map(|ids| ids.len()).sum::<usize>();
+        let named = predicates.iter().filter_map(|predicate| self.among(predicate)).min_by_key(count);
+        match named {
+            // To look at the key of one takes as long as to copy some.
+            Some(named) if count(&named) < all.len() / 4 => {
+                let is_of_metric = |id: &SeriesId| self.keys.get(*id).is_some_and(|words| words[0] == metric);
+                let ids = named.into_iter().flatten().copied();
+                let mut ids: Vec<SeriesId> = ids.filter(|id| *id < end && is_of_metric(id)).collect();
+                ids.sort_unstable();
+                ids
+            }
+            _ => all.to_vec(),
+        }
+    }
+
+    /// The series of each value that a predicate names; `None` where it names none.
+    fn among(&self, predicate: &TagPredicate<'_>) -> Option<Vec<&[SeriesId]>> {
+        let (values, key) = (predicate.among?, self.tag_keys.ordinal(predicate.key)?);
+        let mut values: Vec<u32> = values.iter().filter_map(|value| self.tag_values.ordinal(value)).collect();
+        values.sort_unstable();
+        values.dedup();
+        Some(values.iter().filter_map(|value| self.by_tag.get(&(key, *value)).map(Postings::as_slice)).collect())
     }
 
     /// Keeps those of `ids`, which are sorted, whose value of `key` is accepted.

@@ -48,7 +48,7 @@ fn select_by(
     let choosing = || query.filters.iter().filter(|filter| filter.matcher.needs_tag());
     let tests: Vec<_> = choosing().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
     let predicates: Vec<TagPredicate<'_>> =
-        choosing().zip(&tests).map(|(filter, accepts)| TagPredicate { key: &filter.key, accepts }).collect();
+        choosing().zip(&tests).map(|(filter, accepts)| predicate(filter, accepts)).collect();
     let mut selected = of_metric(&predicates);
     if query.explicit_tags && !query.filters.is_empty() {
         let keys = sorted_keys(query.filters.iter());
@@ -61,6 +61,14 @@ fn select_by(
         selected.retain(|id| wanted.contains(id));
     }
     selected
+}
+
+fn predicate<'a>(filter: &'a TagFilter, accepts: &'a dyn Fn(&str) -> bool) -> TagPredicate<'a> {
+    let among = match &filter.matcher {
+        Matcher::LiteralOr(values) => Some(values.as_slice()),
+        _ => None,
+    };
+    TagPredicate { key: &filter.key, accepts, among }
 }
 
 /// Names the group that a series falls into.

@@ -103,8 +103,12 @@ proptest! {
                 prop_assert_eq!(found.iter().map(|name| &**name).collect::<Vec<_>>(), values);
                 let accepts = |value: &str| accepted.contains(value);
                 let has_b = |value: &str| value.contains('b');
-                let predicates = [TagPredicate { key: tag, accepts: &accepts }, TagPredicate { key: "b", accepts: &has_b }];
-                for predicates in [&predicates[..], &predicates[..1], &[]] {
+                let among: Vec<String> = accepted.iter().map(ToString::to_string).collect();
+                let named = TagPredicate { key: tag, accepts: &accepts, among: Some(&among) };
+                let has_b = || TagPredicate { key: "b", accepts: &has_b, among: None };
+                let predicates = [TagPredicate { among: None, ..named }, has_b()];
+                let by_name = [has_b(), named];
+                for predicates in [&predicates[..], &predicates[..1], &by_name, &by_name[1..], &[]] {
                     let satisfies = |key: &SeriesKey| {
                         predicates.iter().all(|one| key.tags().get(one.key).is_some_and(|value| (one.accepts)(value)))
                     };
@@ -132,9 +136,12 @@ fn one_host_of_very_many_is_selected() {
         insert(&index, &key("load", &[("cluster", "juno"), ("host", &format!("nid{host:04}"))]));
     }
     let is_one = |value: &str| value == "nid1234";
-    let one = TagPredicate { key: "host", accepts: &is_one };
-    assert_eq!(index.select("load", &[one]), [SeriesId(1_234)]);
-    let every = TagPredicate { key: "cluster", accepts: &|_| true };
+    let named = ["nid1234".to_owned(), "never".to_owned(), "nid1234".to_owned()];
+    for among in [None, Some(&named[..])] {
+        let one = TagPredicate { key: "host", accepts: &is_one, among };
+        assert_eq!(index.select("load", &[one]), [SeriesId(1_234)]);
+    }
+    let every = TagPredicate { key: "cluster", accepts: &|_| true, among: None };
     assert_eq!(index.select("load", &[every]).len(), 2_000);
 }
 

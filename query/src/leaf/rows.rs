@@ -231,7 +231,7 @@ impl Tests {
     }
 
     fn predicates(&self) -> Vec<TagPredicate<'_>> {
-        self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect()
+        self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts, among: None }).collect()
     }
 
     fn series(&self, snapshot: &Snapshot, metric: &str, nodes: &[Arc<str>]) -> Vec<SeriesId> {

@@ -18,7 +18,8 @@ fn delta(from: u32, hosts: &[&str]) -> KnownDelta {
 
 fn asked(members: &Members, host: &str) -> Vec<String> {
     let accepts = |value: &str| value == host;
-    let ids = members.index().select("m", &[telem_engine::TagPredicate { key: "host", accepts: &accepts }]);
+    let ids =
+        members.index().select("m", &[telem_engine::TagPredicate { key: "host", accepts: &accepts, among: None }]);
     let concerned = members.concerned(Some(&ids), &|_| true);
     concerned.owners.iter().map(|owner| owner.node.to_string()).collect()
 }
@@ -85,7 +86,8 @@ fn a_node_that_is_down_is_missing_where_it_would_have_been_asked() {
     members.mark_down("a", "gone");
     let missing = |host: &str| {
         let accepts = |value: &str| value == host;
-        let ids = members.index().select("m", &[telem_engine::TagPredicate { key: "host", accepts: &accepts }]);
+        let ids =
+            members.index().select("m", &[telem_engine::TagPredicate { key: "host", accepts: &accepts, among: None }]);
         members.concerned(Some(&ids), &|_| true).missing
     };
     assert_eq!(missing("a"), [(Arc::from("a"), "gone".to_owned())]);

@@ -252,7 +252,7 @@ fn by_name(
     let accepts: Vec<_> =
         tags.iter().map(|(key, wanted)| (key, move |value: &str| any(wanted) || value == wanted)).collect();
     let predicates: Vec<TagPredicate<'_>> =
-        accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
+        accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts, among: None }).collect();
     let mut found = index.select(metric, &predicates);
     if exact && wanted.back_scan > 0 {
         found.retain(|id| index.key(*id).is_some_and(|key| key.tags().iter().count() == tags.len()));

@@ -207,7 +207,7 @@ fn find(
     let most = limit.unwrap_or(usize::MAX).min(LIMIT_MAX + 1);
     let accepts = by_key(&wanted.tags);
     let predicates: Vec<TagPredicate<'_>> =
-        accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
+        accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts, among: None }).collect();
     let mut found = Vec::new();
     for metric in metrics {
         stop.check()?;

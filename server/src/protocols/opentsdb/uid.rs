@@ -372,7 +372,7 @@ pub async fn ts_meta(state: &Arc<State>, call: &Call, request: Request) -> Resul
         }
         let accepts: Vec<_> = tags.iter().map(|(key, wanted)| (key, move |value: &str| value == wanted)).collect();
         let predicates: Vec<TagPredicate<'_>> =
-            accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts }).collect();
+            accepts.iter().map(|(key, accepts)| TagPredicate { key, accepts, among: None }).collect();
         let ids = match fidelity {
             Fidelity::OpenTsdb => Vec::new(),
             Fidelity::Sensible => index.select(&metric, &predicates),
