@@ -10,12 +10,11 @@ fn check(asked: &str, expected: Expect) {
 }
 
 #[test]
-fn one_leaf_with_room_for_all_buckets_adds_them_up() {
+fn one_leaf_of_few_series_with_room_for_all_buckets_names_groups_and_adds_up_at_once() {
     check(
         "0 3600 avg:1m-max:rate:m",
         expect![[r#"
-            NodeLeafExec: Series: groups of m, downsample max, rate, for avg
-            NodeLeafExec: Series: buckets of m, downsample max, rate, for avg
+            NodeLeafExec: Series: groups and buckets of m, downsample max, rate, for avg
         "#]],
     );
 }
