@@ -29,6 +29,9 @@ use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
 
+/// Most series of a metric that are selected from before a query has its thread: some tenths of a millisecond.
+const SELECTED_AT_ONCE_MAX: usize = 4_096;
+
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
 pub struct Queries {
@@ -280,11 +283,14 @@ impl QueryService {
     }
 
     /// Where the leaves of a query read: on its thread where it is about a few series of ours alone, since handing them
-    /// over takes longer. What selects series other than by names is looked at later, as it takes its time.
+    /// over takes longer. What selects series other than by names, or among many, is looked at later, as it takes its
+    /// time: whoever asks waits on a thread of the network.
     fn thread_of(&self, query: &TsQuery, snapshot: &Snapshot) -> LeafThread {
         let is_alone = self.head.as_ref().is_none_or(|head| head.members().is_empty());
         let by_name = query.series.is_none() && query.filters.iter().all(|filter| filter.matcher.is_by_name());
-        match is_alone && by_name && plan::is_of_one_part(select_named(query, snapshot.index()).len()) {
+        let index = snapshot.index();
+        let among_few = index.series_count(&query.metric) <= SELECTED_AT_ONCE_MAX;
+        match is_alone && by_name && among_few && plan::is_of_one_part(select_named(query, index).len()) {
             true => LeafThread::OfTheQuery,
             false => LeafThread::OfItsOwn,
         }

@@ -146,7 +146,7 @@ pub(super) async fn last(
     for _ in 0..ATTEMPTS_MAX {
         let view = inner.view(context.snapshot.clone());
         let attempt = inner.head.as_ref().map(|_| attempt(Delivery::Held, due));
-        let task_ctx = inner.session.task_ctx(as_seen(&context, &view), attempt.clone());
+        let task_ctx = inner.session.task_ctx(context.clone(), attempt.clone());
         let found = plan::last(series, &view, task_ctx).await;
         if !lost(inner.head.as_deref(), attempt.as_deref(), found.as_ref().err()) {
             let answer = found?;
