@@ -112,8 +112,8 @@ pub use sample::SampleBatch;
 pub use segment::CacheFigures;
 pub use series::{SeriesId, SeriesKey, TagSet};
 pub use snapshot::{
-    JobPart, JobPiece, RecordedJob, ScanColumn, ScanRequest, SeriesByJob, SeriesOfJob, SeriesPoints, Snapshot,
-    ValueFigures,
+    DigestPart, DigestRequest, JobPart, JobPiece, RecordedJob, ScanColumn, ScanRequest, SeriesByJob, SeriesDigest,
+    SeriesOfJob, SeriesPoints, Snapshot, ValueFigures,
 };
 pub use time::{Step, TimeRange, Timestamp};
 pub use together::Unopened;

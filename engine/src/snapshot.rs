@@ -3,6 +3,7 @@
 //! It is owned and cheap: nothing is copied, and everything it needs lives until it is dropped.
 
 mod by_job;
+mod digests;
 mod figures;
 mod jobs;
 mod scan;
@@ -24,6 +25,7 @@ use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
 pub use by_job::{SeriesByJob, SeriesOfJob};
+pub use digests::{DigestPart, DigestRequest, Digests, SeriesDigest};
 pub use figures::ValueFigures;
 pub(crate) use jobs::PlacedPart;
 pub use jobs::{JobPart, JobPiece, RecordedJob};
