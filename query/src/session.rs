@@ -25,7 +25,7 @@ use crate::functions;
 use crate::guard;
 use crate::leaf::LeafContext;
 use crate::options::{BATCH_ROWS, CATALOG, QueryOptions, RowOrder, SCHEMA};
-use crate::table::{NamedArguments, asof, downsample, gaps};
+use crate::table::{AskDigests, NamedArguments, asof, downsample, gaps};
 use crate::view::View;
 
 /// How many operators are named when memory runs out.
@@ -56,7 +56,7 @@ impl Session {
             .with_extension(Arc::new(options.clone()));
         config.options_mut().sql_parser.enable_ident_normalization = false;
         let builder = SessionStateBuilder::new_with_default_features().with_config(config).with_runtime_env(runtime);
-        let mut template = guard::rules(builder).build();
+        let mut template = guard::rules(builder).with_optimizer_rule(Arc::new(AskDigests)).build();
         for name in functions::LEFT_OUT {
             template.deregister_udf(name)?;
         }

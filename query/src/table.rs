@@ -5,6 +5,7 @@
 
 pub mod asof;
 mod constants;
+mod digests;
 pub mod downsample;
 pub mod gaps;
 mod keys;
@@ -33,6 +34,7 @@ use crate::leaf::rows::{
 use crate::leaf::{NodeLeafExec, Request};
 use crate::options::RowOrder;
 use crate::view::View;
+pub(crate) use digests::AskDigests;
 pub use named::NamedArguments;
 use pushdown::Pushed;
 use shape::TableShape;

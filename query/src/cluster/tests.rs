@@ -511,25 +511,26 @@ async fn explain_shows_where_what_runs() {
     expect![[r#"
         ┌───── DistributedExec
         │ CoalescePartitionsExec
-        │   RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=1
-        │     AggregateExec: mode=Final, gby=[host@0 as host], aggr=[max(m.value)]
-        │       CoalescePartitionsExec
-        │         [Stage 2] => NetworkCoalesceExec: output_partitions=2, input_tasks=2
+        │   ProjectionExec: expr=[host@0 as host, max(m.digest:greatest)@1 as max(m.value)]
+        │     RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=1
+        │       AggregateExec: mode=Final, gby=[host@0 as host], aggr=[max(m.digest:greatest)]
+        │         CoalescePartitionsExec
+        │           [Stage 2] => NetworkCoalesceExec: output_partitions=2, input_tasks=2
         └──────────────────────────────────────────────────
           ┌───── Stage 2 ── tasks=2, partitions=2
-          │ AggregateExec: mode=PartialReduce, gby=[host@0 as host], aggr=[max(m.value)]
+          │ AggregateExec: mode=PartialReduce, gby=[host@0 as host], aggr=[max(m.digest:greatest)]
           │   CoalescePartitionsExec
           │     [Stage 1] => NetworkCoalesceExec: output_partitions=3, input_tasks=5
           └──────────────────────────────────────────────────
             ┌───── Stage 1 ── tasks=5, partitions=5
             │ CoalescePartitionsExec
-            │   AggregateExec: mode=Partial, gby=[host@1 as host], aggr=[max(m.value)]
+            │   AggregateExec: mode=Partial, gby=[host@0 as host], aggr=[max(m.digest:greatest)]
             │     DistributedLeafExec:
-            │       t0: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n1
-            │       t1: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n2
-            │       t2: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n3
-            │       t3: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n4
-            │       t4: NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["m"], on n5
+            │       t0: NodeLeafExec: Rows: Digest, columns=[tags[host], greatest], metric in ["m"], on n1
+            │       t1: NodeLeafExec: Rows: Digest, columns=[tags[host], greatest], metric in ["m"], on n2
+            │       t2: NodeLeafExec: Rows: Digest, columns=[tags[host], greatest], metric in ["m"], on n3
+            │       t3: NodeLeafExec: Rows: Digest, columns=[tags[host], greatest], metric in ["m"], on n4
+            │       t4: NodeLeafExec: Rows: Digest, columns=[tags[host], greatest], metric in ["m"], on n5
             └──────────────────────────────────────────────────
     "#]]
     .assert_eq(&plan);

@@ -17,12 +17,13 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use url::Url;
 
-use super::{KnownSeries, LeafContext, LeafThread, Part, Request, Stop};
+use super::{KnownSeries, LeafContext, LeafThread, Part, Request, RowsRequest, Stop};
 use crate::error::crossing::Crossing;
 use crate::operator::rebuilt;
 
@@ -127,6 +128,22 @@ impl NodeLeafExec {
         self
     }
 
+    /// The same leaf with the columns of a projection that is made of its columns and of single tags out of its map of
+    /// tags: the leaf looks up a tag once a series, and the projection would do so in each row.
+    fn projected(&self, projection: &ProjectionExec) -> Option<Self> {
+        let Request::Rows(request) = &self.request else { return None };
+        if self.properties.output_ordering().is_some() {
+            return None;
+        }
+        let columns =
+            projection.expr().iter().map(|wanted| request.column(&*wanted.expr)).collect::<Option<Vec<_>>>()?;
+        let request = Request::Rows(RowsRequest { columns, ..request.clone() });
+        let partitions = self.properties.partitioning.partition_count();
+        let leaf = Self::new(self.node.clone(), request, projection.schema());
+        let Self { url, owners, told, .. } = self.clone();
+        Some(Self { url, owners, told, ..leaf }.with_partitions(partitions))
+    }
+
     pub fn node(&self) -> &str {
         &self.node
     }
@@ -168,6 +185,10 @@ impl ExecutionPlan for NodeLeafExec {
 
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+
+    fn try_swapping_with_projection(&self, projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        Ok(self.projected(projection).map(|leaf| Arc::new(leaf) as _))
     }
 
     fn execute(&self, partition: usize, task: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {

@@ -1,10 +1,11 @@
-//! Rows of the tables that SQL sees: samples, and the descriptions of series, metrics, nodes,
+//! Rows of the tables that SQL sees: samples or what they come to, and the descriptions of series, metrics, nodes,
 //! devices and jobs.
 //!
 //! The request lists its columns by meaning, and only those are built. The index decides which series are read, before
 //! a single sample is touched ([`RowsRequest::select`]).
 
 mod alarms;
+mod digests;
 mod energy;
 mod inventory;
 mod jobs;
@@ -19,8 +20,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, MapArray, StringArray, StringViewArray, StructArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::ScalarFunctionExpr;
+use datafusion::physical_expr::expressions::{Column as PhysicalColumn, Literal};
+use datafusion::physical_plan::PhysicalExpr;
 use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange};
 
@@ -41,7 +46,7 @@ pub struct RowsRequest {
     pub columns: Vec<Column>,
     /// All must pass.
     pub tests: Vec<(NameSubject, NameTest)>,
-    /// Of samples only.
+    /// Of samples, and of digests of them.
     #[serde(with = "serial::range")]
     pub range: TimeRange,
     /// Most rows that are needed; each part may return this many.
@@ -56,6 +61,8 @@ pub struct RowsRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RowKind {
     Sample,
+    /// What the samples of a series come to.
+    Digest,
     Series,
     Metric,
     Node,
@@ -100,6 +107,13 @@ pub enum Column {
     FirstTs,
     LastTs,
     LastValue,
+    FirstValue,
+    /// Of the values of a series.
+    Least,
+    Greatest,
+    /// A term of their sum, which is that of all rows.
+    Sum,
+    SampleCount,
     /// The last value where it is an integer, else NULL.
     LastInt,
     /// The type of a metric.
@@ -113,7 +127,7 @@ pub enum Column {
 impl RowsRequest {
     /// See [`super::Request::batches`].
     pub fn batches(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
-        if self.tells_jobs_apart() && matches!(self.rows, RowKind::Sample | RowKind::Series) {
+        if self.tells_jobs_apart() && matches!(self.rows, RowKind::Sample | RowKind::Digest | RowKind::Series) {
             let made = jobs::one_by_one(self, context, schema, part);
             return made.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))));
         }
@@ -124,6 +138,7 @@ impl RowsRequest {
     fn of_one_job(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Batches {
         let made = match self.rows {
             RowKind::Sample => samples::batches(self, context, schema, part),
+            RowKind::Digest => digests::digests(self, context, schema, part),
             RowKind::Series => known::series(self, context, schema, part),
             RowKind::Job => jobs::jobs(self, context, schema, part),
             RowKind::Device => inventory::devices(self, context, schema, part),
@@ -153,6 +168,21 @@ impl RowsRequest {
     pub fn passes(&self) -> Result<impl Fn(&str) -> bool + use<>> {
         let tests = Tests::new(&self.tests)?;
         Ok(move |node: &str| tests.node.iter().all(|accepts| accepts(node)))
+    }
+
+    /// What a physical expression over the columns of the answer is, where it is one of them or a tag out of the map.
+    pub fn column(&self, expr: &dyn PhysicalExpr) -> Option<Column> {
+        let of_answer = |expr: &dyn PhysicalExpr| {
+            let named = expr.downcast_ref::<PhysicalColumn>()?;
+            self.columns.get(named.index()).cloned()
+        };
+        if let Some(column) = of_answer(expr) {
+            return Some(column);
+        }
+        let call = expr.downcast_ref::<ScalarFunctionExpr>().filter(|call| call.name() == "get_field")?;
+        let [tags, key] = call.args() else { return None };
+        let key = key.downcast_ref::<Literal>()?.value().try_as_str()??.to_owned();
+        (of_answer(&**tags)? == Column::Tags).then_some(Column::Tag(key))
     }
 
     /// Whether samples of equal series and times that several jobs wrote are several rows.
@@ -279,16 +309,18 @@ impl SeriesNames {
     }
 }
 
-/// One name, or one map of tags, for each series. `None` when the column is neither.
-fn column_of_names(column: &Column, series: &[SeriesNames]) -> Result<Option<ArrayRef>> {
-    Ok(match column {
+/// One name, or one map of tags, for each series, in this type. `None` when the column is neither.
+fn column_of_names(column: &Column, series: &[SeriesNames], data_type: &DataType) -> Result<Option<ArrayRef>> {
+    let names: ArrayRef = match column {
         Column::Metric | Column::Node | Column::Job | Column::Tag(_) => {
             let names: StringViewArray = series.iter().map(|names| names.get(column)).collect();
-            Some(Arc::new(names))
+            Arc::new(names)
         }
-        Column::Tags => Some(Arc::new(tags_of(series)?)),
-        _ => None,
-    })
+        Column::Tags => Arc::new(tags_of(series)?),
+        _ => return Ok(None),
+    };
+    // A tag out of the map of tags is a text of another type.
+    Ok(Some(if names.data_type() == data_type { names } else { cast(&names, data_type)? }))
 }
 
 impl Column {
@@ -304,11 +336,11 @@ impl Column {
             Column::Tags => (tags_type(), false),
             Column::Ts => (time_type(), false),
             Column::FirstTs | Column::LastTs => (time_type(), true),
-            Column::Value => (DataType::Float64, false),
-            Column::LastValue => (DataType::Float64, true),
+            Column::Value | Column::Sum => (DataType::Float64, false),
+            Column::FirstValue | Column::LastValue | Column::Least | Column::Greatest => (DataType::Float64, true),
             Column::ValueInt | Column::Step | Column::LastInt => (DataType::Int64, true),
             Column::Id => (DataType::UInt32, false),
-            Column::SeriesCount | Column::MetricCount => (DataType::Int64, false),
+            Column::SampleCount | Column::SeriesCount | Column::MetricCount => (DataType::Int64, false),
         };
         Field::new(name, data_type, nullable)
     }
@@ -384,6 +416,11 @@ impl fmt::Display for Column {
             Column::FirstTs => f.write_str("first_ts"),
             Column::LastTs => f.write_str("last_ts"),
             Column::LastValue => f.write_str("last_value"),
+            Column::FirstValue => f.write_str("first_value"),
+            Column::Least => f.write_str("least"),
+            Column::Greatest => f.write_str("greatest"),
+            Column::Sum => f.write_str("sum"),
+            Column::SampleCount => f.write_str("samples"),
             Column::LastInt => f.write_str("last_int"),
             Column::Kind => f.write_str("type"),
             Column::Unit => f.write_str("unit"),

@@ -741,12 +741,14 @@ async fn plans_and_columns_can_be_asked_for() {
         +---------------+--------------------------------------------------------------------------------------------+
         | plan_type     | plan                                                                                       |
         +---------------+--------------------------------------------------------------------------------------------+
-        | logical_plan  | Aggregate: groupBy=[[]], aggr=[[sum(load.value)]]                                          |
-        |               |   TableScan: load projection=[value], full_filters=[load.host = Utf8View("a")]             |
-        | physical_plan | AggregateExec: mode=Final, gby=[], aggr=[sum(load.value)]                                  |
-        |               |   CoalescePartitionsExec                                                                   |
-        |               |     AggregateExec: mode=Partial, gby=[], aggr=[sum(load.value)]                            |
-        |               |       NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a"] |
+        | logical_plan  | Projection: sum(load.digest:sum) AS sum(load.value)                                        |
+        |               |   Aggregate: groupBy=[[]], aggr=[[sum(load.digest:sum)]]                                   |
+        |               |     TableScan: load projection=[digest:sum], full_filters=[load.host = Utf8View("a")]      |
+        | physical_plan | ProjectionExec: expr=[sum(load.digest:sum)@0 as sum(load.value)]                           |
+        |               |   AggregateExec: mode=Final, gby=[], aggr=[sum(load.digest:sum)]                           |
+        |               |     CoalescePartitionsExec                                                                 |
+        |               |       AggregateExec: mode=Partial, gby=[], aggr=[sum(load.digest:sum)]                     |
+        |               |         NodeLeafExec: Rows: Digest, columns=[sum], metric in ["load"], tags[host] in ["a"] |
         |               |                                                                                            |
         +---------------+--------------------------------------------------------------------------------------------+"#]]).await;
     let analyzed = asked.answer("EXPLAIN ANALYZE SELECT * FROM load").await;

@@ -99,10 +99,12 @@ impl ColumnNames<'_, '_> {
     fn subject(&self, expr: &Expr) -> Option<NameSubject> {
         match expr {
             Expr::Column(named) => match ((self.column)(&named.name)?, self.rows) {
-                (Column::Metric, RowKind::Sample | RowKind::Series | RowKind::Metric) => Some(NameSubject::Metric),
+                (Column::Metric, RowKind::Sample | RowKind::Digest | RowKind::Series | RowKind::Metric) => {
+                    Some(NameSubject::Metric)
+                }
                 (Column::Node, _) => Some(NameSubject::Node),
                 (Column::Job, _) => Some(NameSubject::Job),
-                (Column::Tag(key), RowKind::Sample | RowKind::Series | RowKind::Stretch { .. }) => {
+                (Column::Tag(key), RowKind::Sample | RowKind::Digest | RowKind::Series | RowKind::Stretch { .. }) => {
                     Some(NameSubject::Tag(key.clone()))
                 }
                 _ => None,
@@ -120,7 +122,10 @@ impl ColumnNames<'_, '_> {
 
     fn is_ts(&self, expr: &Expr) -> bool {
         match expr {
-            Expr::Column(named) => self.rows == RowKind::Sample && (self.column)(&named.name) == Some(&Column::Ts),
+            Expr::Column(named) => {
+                matches!(self.rows, RowKind::Sample | RowKind::Digest)
+                    && (self.column)(&named.name) == Some(&Column::Ts)
+            }
             // To microseconds or finer, with any zone: the same moment. A time without a zone
             // means UTC, so that cast changes nothing either.
             Expr::Cast(cast) => {

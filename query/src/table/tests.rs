@@ -103,10 +103,11 @@ async fn runs_of_one_node_stay_apart_by_the_column_job() {
         +----------------------+-------+"#]];
     expected.assert_eq(&asked.answer("SELECT ts, value FROM loss ORDER BY ts").await);
     let expected = expect![[r#"
-        AggregateExec: mode=Final, gby=[], aggr=[sum(loss.value)]
-          CoalescePartitionsExec
-            AggregateExec: mode=Partial, gby=[], aggr=[sum(loss.value)]
-              NodeLeafExec: Rows: Sample, columns=[value], metric in ["loss"], job in ["b", "c"]
+        ProjectionExec: expr=[sum(loss.digest:sum)@0 as sum(loss.value)]
+          AggregateExec: mode=Final, gby=[], aggr=[sum(loss.digest:sum)]
+            CoalescePartitionsExec
+              AggregateExec: mode=Partial, gby=[], aggr=[sum(loss.digest:sum)]
+                NodeLeafExec: Rows: Digest, columns=[sum], metric in ["loss"], job in ["b", "c"]
     "#]];
     expected.assert_eq(&asked.plan("SELECT sum(value) FROM loss WHERE job IN ('b', 'c')").await);
 }
@@ -258,22 +259,23 @@ async fn unused_columns_are_not_asked_for() {
     check_plan(
         "SELECT max(value) FROM load",
         expect![[r#"
-        AggregateExec: mode=Final, gby=[], aggr=[max(load.value)]
-          CoalescePartitionsExec
-            AggregateExec: mode=Partial, gby=[], aggr=[max(load.value)]
-              NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"]
-    "#]],
+            ProjectionExec: expr=[max(load.digest:greatest)@0 as max(load.value)]
+              AggregateExec: mode=Final, gby=[], aggr=[max(load.digest:greatest)]
+                CoalescePartitionsExec
+                  AggregateExec: mode=Partial, gby=[], aggr=[max(load.digest:greatest)]
+                    NodeLeafExec: Rows: Digest, columns=[greatest], metric in ["load"]
+        "#]],
     )
     .await;
     check_plan(
         "SELECT count(*) FROM load",
         expect![[r#"
-        ProjectionExec: expr=[count(Int64(1))@0 as count(*)]
-          AggregateExec: mode=Final, gby=[], aggr=[count(Int64(1))]
-            CoalescePartitionsExec
-              AggregateExec: mode=Partial, gby=[], aggr=[count(Int64(1))]
-                NodeLeafExec: Rows: Sample, columns=[], metric in ["load"]
-    "#]],
+            ProjectionExec: expr=[CASE WHEN sum(load.digest:samples)@0 IS NULL THEN 0 ELSE sum(load.digest:samples)@0 END as count(*)]
+              AggregateExec: mode=Final, gby=[], aggr=[sum(load.digest:samples)]
+                CoalescePartitionsExec
+                  AggregateExec: mode=Partial, gby=[], aggr=[sum(load.digest:samples)]
+                    NodeLeafExec: Rows: Digest, columns=[samples], metric in ["load"]
+        "#]],
     )
     .await;
 }
@@ -371,15 +373,44 @@ async fn a_limit_reaches_the_leaf_only_when_all_filters_do() {
 }
 
 #[tokio::test]
+async fn single_tags_out_of_the_map_are_asked_of_the_leaf() {
+    check_plan(
+        "SELECT tags['core'] AS core, upper(tags['host']), ts FROM samples WHERE value > 2",
+        expect![[r#"
+            ProjectionExec: expr=[__datafusion_extracted_1@0 as core, upper(__datafusion_extracted_2@1) as upper(samples.tags[host]), ts@2 as ts]
+              FilterExec: value@3 > 2, projection=[__datafusion_extracted_1@0, __datafusion_extracted_2@1, ts@2]
+                CooperativeExec
+                  NodeLeafExec: Rows: Sample, columns=[tags[core], tags[host], ts, value]
+        "#]],
+    )
+    .await;
+    check_answer(
+        "SELECT tags['core'] AS core, upper(tags['host']), tags['none'], ts FROM samples WHERE value > 2 ORDER BY 2, ts",
+        expect![[r#"
+            +------+---------------------------+--------------------+----------------------+
+            | core | upper(samples.tags[host]) | samples.tags[none] | ts                   |
+            +------+---------------------------+--------------------+----------------------+
+            |      | A                         |                    | 2024-01-01T00:00:00Z |
+            | 0    | A                         |                    | 2024-01-01T00:02:00Z |
+            | 0    | B                         |                    | 2024-01-01T00:00:00Z |
+            | 0    | B                         |                    | 2024-01-01T00:01:00Z |
+            |      | C                         |                    | 2024-01-01T00:00:30Z |
+            +------+---------------------------+--------------------+----------------------+"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn aggregates_are_split_above_the_leaf() {
     check_plan(
         "SELECT host, avg(value) FROM load GROUP BY host",
         expect![[r#"
-        AggregateExec: mode=FinalPartitioned, gby=[host@0 as host], aggr=[avg(load.value)]
-          RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=2
-            AggregateExec: mode=Partial, gby=[host@1 as host], aggr=[avg(load.value)]
-              NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["load"]
-    "#]],
+            ProjectionExec: expr=[host@0 as host, sum(load.digest:sum)@1 / CAST(sum(load.digest:samples)@2 AS Float64) as avg(load.value)]
+              AggregateExec: mode=FinalPartitioned, gby=[host@0 as host], aggr=[sum(load.digest:sum), sum(load.digest:samples)]
+                RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=2
+                  AggregateExec: mode=Partial, gby=[host@0 as host], aggr=[sum(load.digest:sum), sum(load.digest:samples)]
+                    NodeLeafExec: Rows: Digest, columns=[tags[host], samples, sum], metric in ["load"]
+        "#]],
     )
     .await;
 }

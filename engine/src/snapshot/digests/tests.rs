@@ -60,9 +60,7 @@ impl Bed {
     fn on(disk: &SimDisk, events: &[Event]) -> Self {
         let options = Options { disk: Arc::new(disk.clone()), ..Options::default() };
         let db = Db::open(Path::new("/db"), options).unwrap();
-        let key = |number: usize| {
-            SeriesKey::new("m", TagSet::new([("host", number.to_string())]).unwrap()).unwrap()
-        };
+        let key = |number: usize| SeriesKey::new("m", TagSet::new([("host", number.to_string())]).unwrap()).unwrap();
         let series = (0..SERIES).map(|number| db.series(&key(number)).unwrap()).collect();
         let mut bed = Self { db, series, stored: vec![BTreeMap::new(); SERIES] };
         for event in events {
