@@ -309,6 +309,15 @@ impl SeriesIndex {
         self.select_before(SeriesId(u32::MAX), metric, predicates)
     }
 
+    /// How many series [`SeriesIndex::select`] finds at the most, told without a look at any of them.
+    pub fn select_bound(&self, metric: &str, predicates: &[TagPredicate<'_>]) -> usize {
+        let inner = self.read();
+        let Some(metric) = inner.metrics.ordinal(metric) else { return 0 };
+        let of_metric = inner.by_metric[metric as usize].series.as_slice().len();
+        let named = predicates.iter().filter_map(|predicate| inner.among(predicate));
+        named.map(|postings| count(&postings)).fold(of_metric, usize::min)
+    }
+
     /// [`SeriesIndex::select`] among the series below `end`.
     pub(crate) fn select_before(&self, end: SeriesId, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let inner = self.read();
@@ -335,6 +344,11 @@ impl SeriesIndex {
     fn write(&self) -> RwLockWriteGuard<'_, IndexState> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Of all these together.
+fn count(postings: &[&[SeriesId]]) -> usize {
+    postings.iter().map(|ids| ids.len()).sum()
 }
 
 impl IndexState {
@@ -432,8 +446,8 @@ impl IndexState {
     fn candidates(&self, end: SeriesId, metric: u32, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let all = self.by_metric[metric as usize].series.as_slice();
         let all = &all[..all.partition_point(|id| *id < end)];
-        let count = |postings: &Vec<&[SeriesId]>| postings.iter().map(|ids| ids.len()).sum::<usize>();
-        let named = predicates.iter().filter_map(|predicate| self.among(predicate)).min_by_key(count);
+        let named = predicates.iter().filter_map(|predicate| self.among(predicate));
+        let named = named.min_by_key(|postings| count(postings));
         match named {
             // To look at the key of one takes as long as to copy some.
             Some(named) if count(&named) < all.len() / 4 => {

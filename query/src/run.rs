@@ -11,6 +11,7 @@ pub(crate) mod sql;
 mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use telem_engine::{Db, JOB_TAG, SeriesId, SeriesIndex, Snapshot};
 use tokio::task::AbortHandle;
@@ -18,19 +19,24 @@ use tokio::task::AbortHandle;
 use crate::answer::{FoldSink, LastAnswer, MissingNode, SqlAnswer, TsAnswer};
 use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::jobs::JobTags;
 use crate::leaf::{LeafContext, LeafThread};
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
 use crate::question::TsQuery;
-use crate::selection::select_named;
+use crate::selection::{select_bound, select_named};
 use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
 
 /// Most series of a metric that are selected from before a query has its thread: some tenths of a millisecond.
 const SELECTED_AT_ONCE_MAX: usize = 4_096;
+
+/// Most questions that are asked together, before the deadline and the client are looked at again from outside.
+const TOGETHER_MAX: usize = 64;
+/// Values of answers after which no further question is asked together with those: they wait in memory.
+const TOGETHER_VALUES_MAX: usize = 10_000;
 
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
@@ -261,16 +267,64 @@ impl Round {
     /// # Errors
     /// See [`crate::Error`].
     pub async fn timeseries(&self, query: TsQuery) -> Result<TsAnswer> {
+        let thread = self.queries.inner.thread_of(&query, &self.snapshot);
+        let answered = self.on_one_thread(vec![query], thread).await?;
+        let first = answered.into_iter().next().map(|timed| timed.answer);
+        first.unwrap_or_else(|| Err(Error::Internal("a question was not asked".to_owned())))
+    }
+
+    /// Answers some questions from the first on: that one, and those behind it as long as all are about so few series that
+    /// to hand one over to another thread takes as long as to answer it. None is asked after one without an answer, nor
+    /// after answers of [`TOGETHER_VALUES_MAX`] values.
+    ///
+    /// # Errors
+    /// Busy, Deadline, and what ends all of them.
+    pub async fn timeseries_together<'a>(
+        &self,
+        mut questions: impl Iterator<Item = &'a TsQuery> + Send,
+    ) -> Result<Vec<TimedAnswer>> {
+        let inner = &self.queries.inner;
+        let Some(first) = questions.next() else { return Ok(Vec::new()) };
+        let thread = inner.thread_of(first, &self.snapshot);
+        let mut together = vec![first.clone()];
+        if thread == LeafThread::OfTheQuery {
+            let others = questions.take(TOGETHER_MAX - 1);
+            together.extend(others.take_while(|query| inner.thread_of(query, &self.snapshot) == thread).cloned());
+        }
+        self.on_one_thread(together, thread).await
+    }
+
+    async fn on_one_thread(&self, questions: Vec<TsQuery>, thread: LeafThread) -> Result<Vec<TimedAnswer>> {
         let inner = &self.queries.inner;
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, self.due).await?;
-        let thread = inner.thread_of(&query, &self.snapshot);
         let context = LeafContext { thread, ..inner.leaf_context(self.snapshot.clone()) };
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
-        let answered = async move { ask::timeseries(&inner, context, &query, due).await };
-        let mut answer: TsAnswer = self.queries.inner.workers.run(ticket, stop, thread, answered).await?;
-        answer.missing.extend_from_slice(&self.queries.inner.options.absent);
-        Ok(answer)
+        let answered = async move {
+            let (mut answers, mut values) = (Vec::with_capacity(questions.len()), 0);
+            for query in &questions {
+                let began = inner.options.clock.monotonic();
+                let mut answer = ask::timeseries(&inner, context.clone(), query, due).await;
+                if let Ok(answer) = &mut answer {
+                    answer.missing.extend_from_slice(&inner.options.absent);
+                    values += answer.groups.iter().map(|group| group.points.len()).sum::<usize>();
+                }
+                let is_last = answer.is_err() || values > TOGETHER_VALUES_MAX;
+                answers.push(TimedAnswer { answer, took: inner.options.clock.monotonic().saturating_sub(began) });
+                if is_last {
+                    break;
+                }
+            }
+            Ok(answers)
+        };
+        self.queries.inner.workers.run(ticket, stop, thread, answered).await
     }
+}
+
+/// The answer of one question of several.
+#[derive(Debug)]
+pub struct TimedAnswer {
+    pub answer: Result<TsAnswer>,
+    pub took: Duration,
 }
 
 impl QueryService {
@@ -289,11 +343,12 @@ impl QueryService {
         let is_alone = self.head.as_ref().is_none_or(|head| head.members().is_empty());
         let by_name = query.series.is_none() && query.filters.iter().all(|filter| filter.matcher.is_by_name());
         let index = snapshot.index();
-        let among_few = index.series_count(&query.metric) <= SELECTED_AT_ONCE_MAX;
-        match is_alone && by_name && among_few && plan::is_of_one_part(select_named(query, index).len()) {
-            true => LeafThread::OfTheQuery,
-            false => LeafThread::OfItsOwn,
-        }
+        let among_few = || index.series_count(&query.metric) <= SELECTED_AT_ONCE_MAX;
+        let few_are_selected = || {
+            plan::is_of_one_part(select_bound(query, index))
+                || among_few() && plan::is_of_one_part(select_named(query, index).len())
+        };
+        if is_alone && by_name && few_are_selected() { LeafThread::OfTheQuery } else { LeafThread::OfItsOwn }
     }
 
     /// What a question that begins now sees.

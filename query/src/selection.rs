@@ -40,16 +40,17 @@ pub(crate) fn select_named(query: &TsQuery, index: &SeriesIndex) -> Vec<SeriesId
     select_by(query, index, |predicates| index.select(&query.metric, predicates))
 }
 
+/// How many series [`select_named`] finds at the most, told without a look at any of them.
+pub(crate) fn select_bound(query: &TsQuery, index: &SeriesIndex) -> usize {
+    with_predicates(query, |predicates| index.select_bound(&query.metric, predicates))
+}
+
 fn select_by(
     query: &TsQuery,
     index: &SeriesIndex,
     of_metric: impl FnOnce(&[TagPredicate<'_>]) -> Vec<SeriesId>,
 ) -> Vec<SeriesId> {
-    let choosing = || query.filters.iter().filter(|filter| filter.matcher.needs_tag());
-    let tests: Vec<_> = choosing().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
-    let predicates: Vec<TagPredicate<'_>> =
-        choosing().zip(&tests).map(|(filter, accepts)| predicate(filter, accepts)).collect();
-    let mut selected = of_metric(&predicates);
+    let mut selected = with_predicates(query, of_metric);
     if query.explicit_tags && !query.filters.is_empty() {
         let keys = sorted_keys(query.filters.iter());
         // The key of every filter that needs one is there, so that only others are looked for.
@@ -61,6 +62,15 @@ fn select_by(
         selected.retain(|id| wanted.contains(id));
     }
     selected
+}
+
+/// Asks with what the filters of `query` that need their tag demand.
+fn with_predicates<T>(query: &TsQuery, ask: impl FnOnce(&[TagPredicate<'_>]) -> T) -> T {
+    let choosing = || query.filters.iter().filter(|filter| filter.matcher.needs_tag());
+    let tests: Vec<_> = choosing().map(|filter| |value: &str| filter.matcher.accepts(value)).collect();
+    let predicates: Vec<TagPredicate<'_>> =
+        choosing().zip(&tests).map(|(filter, accepts)| predicate(filter, accepts)).collect();
+    ask(&predicates)
 }
 
 fn predicate<'a>(filter: &'a TagFilter, accepts: &'a dyn Fn(&str) -> bool) -> TagPredicate<'a> {

@@ -424,6 +424,48 @@ async fn the_questions_of_a_round_share_one_deadline() {
 }
 
 #[tokio::test]
+async fn small_questions_are_answered_together_up_to_the_first_that_cannot_be() {
+    let asked = Asked::load("load{host=a} 0:1\nload{host=b} 0:2\nmem{host=a} 0:3");
+    let named = |metric: &str| TsQuery { metric: metric.to_owned(), ..load() };
+    let questions = [load(), named("mem"), named("disk"), load()];
+    let round = asked.queries.round();
+    let together = round.timeseries_together(questions.iter()).await.unwrap();
+    let told: Vec<_> = together.iter().map(|timed| timed.answer.as_ref().map(|answer| answer.groups.len())).collect();
+    assert!(matches!(told[..], [Ok(1), Ok(1), Err(Error::UnknownName { .. })]), "{told:?}");
+    for (query, timed) in questions.iter().zip(together) {
+        let alone = round.timeseries(query.clone()).await;
+        assert_eq!(format!("{alone:?}"), format!("{:?}", timed.answer));
+    }
+    assert_eq!(asked.queries.stats().running, 0);
+    assert!(round.timeseries_together([].iter()).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_question_about_many_series_is_asked_alone() {
+    let asked = Asked::empty();
+    for host in 0..200 {
+        asked.put("wide", &[("host", &host.to_string())], [(0, Value::Int(host))]);
+    }
+    asked.load_more("load{host=a} 0:1");
+    let wide = TsQuery { metric: "wide".to_owned(), ..load() };
+    let together = |questions: Vec<TsQuery>| {
+        let round = asked.queries.round();
+        async move { round.timeseries_together(questions.iter()).await.unwrap().len() }
+    };
+    assert_eq!(together(vec![wide.clone(), load(), load()]).await, 1);
+    assert_eq!(together(vec![load(), load(), wide, load()]).await, 2);
+}
+
+#[tokio::test]
+async fn much_of_an_answer_is_handed_out_before_the_next_question() {
+    let asked = Asked::empty();
+    asked.put("load", &[("host", "a")], (0..8_000).map(|second| (second, Value::Int(second))));
+    let round = asked.queries.round();
+    let questions = [load(), load(), load()];
+    assert_eq!(round.timeseries_together(questions.iter()).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
 async fn the_questions_of_a_round_see_one_state_of_the_database() {
     let asked = Asked::load("load{host=a} 0:1");
     let round = asked.queries.round();

@@ -16,7 +16,7 @@ mod stats;
 mod tests;
 mod uri;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use telem_ingest::collect;
 use telem_query::MissingNode;
 use telem_query::TsAnswer;
 use telem_query::pipeline::window::window;
-use telem_query::run::Round;
+use telem_query::run::{Round, TimedAnswer};
 use telem_query::tsq::Fidelity;
 
 use self::gaps::Gaps;
@@ -96,10 +96,13 @@ pub async fn answer_in(
 }
 
 /// The sub-queries of a request, answered one after another: one request takes one place among the running queries.
+/// Small ones are asked together.
 pub struct Answering {
     state: Arc<State>,
     round: Round,
     rest: std::vec::IntoIter<Resolved>,
+    /// The answers of the first queries of `rest`.
+    ahead: VecDeque<TimedAnswer>,
     fidelity: Fidelity,
     /// Whether names that nobody carries are no error.
     nothing_is_an_answer: bool,
@@ -117,6 +120,7 @@ impl Answering {
         Answering {
             round: state.queries.round(),
             rest: question.into_iter(),
+            ahead: VecDeque::new(),
             fidelity,
             nothing_is_an_answer: false,
             missing: BTreeMap::new(),
@@ -142,8 +146,13 @@ impl Answering {
     pub async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, OpenTsdbError> {
         while let Some(sub) = self.rest.next() {
             let SubQuerySource::Query(query) = &sub.source else { continue };
-            let began = self.state.clock.monotonic();
-            let answer = match self.round.timeseries((**query).clone()).await {
+            if self.ahead.is_empty() {
+                let rest = self.rest.as_slice().iter().filter_map(Resolved::query);
+                let asked = self.round.timeseries_together(std::iter::once(&**query).chain(rest)).await?;
+                self.ahead = asked.into();
+            }
+            let Some(TimedAnswer { answer, took }) = self.ahead.pop_front() else { continue };
+            let answer = match answer {
                 Err(error) if self.is_nothing(&error) => continue,
                 answered => answered?,
             };
@@ -156,7 +165,6 @@ impl Answering {
             if self.values > self.values_max {
                 return Err(telem_query::Error::TooLarge { what: "values", max: self.values_max }.into());
             }
-            let took = self.state.clock.monotonic().saturating_sub(began);
             return Ok(Some((sub, answer, took)));
         }
         Ok(None)
@@ -174,8 +182,7 @@ impl Answering {
 
     /// What can be known to be wrong before the answer begins: later it could only be cut off.
     fn check_rest(&self) -> Result<(), OpenTsdbError> {
-        for sub in self.rest.as_slice() {
-            let SubQuerySource::Query(query) = &sub.source else { continue };
+        for query in self.rest.as_slice().iter().filter_map(Resolved::query) {
             match self.round.check(query) {
                 Err(error) if self.is_nothing(&error) => {}
                 checked => checked?,
@@ -235,11 +242,7 @@ fn resolved(
     if delete {
         // The original looks names up before it deletes.
         let round = state.queries.round();
-        for sub in &question {
-            if let SubQuerySource::Query(query) = &sub.source {
-                round.check(query)?;
-            }
-        }
+        question.iter().filter_map(Resolved::query).try_for_each(|query| round.check(query))?;
         return Err(refused());
     }
     Ok((asked, question))
@@ -247,10 +250,7 @@ fn resolved(
 
 /// The annotations of the stretch that all sub-queries share.
 fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
-    let query = question.iter().find_map(|sub| match &sub.source {
-        SubQuerySource::Query(query) => Some(query),
-        SubQuerySource::Nothing => None,
-    });
+    let query = question.iter().find_map(Resolved::query);
     let snapshot = state.db.snapshot();
     match (query, snapshot.meta().annotations()) {
         (_, []) | (None, _) => Delivered::default(),

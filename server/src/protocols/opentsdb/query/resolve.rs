@@ -27,6 +27,15 @@ pub struct Resolved {
     pub gaps_are_null: bool,
 }
 
+impl Resolved {
+    pub fn query(&self) -> Option<&TsQuery> {
+        match &self.source {
+            SubQuerySource::Nothing => None,
+            SubQuerySource::Query(query) => Some(query),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum SubQuerySource {
     /// Series by numbers that nobody has, or histograms.
