@@ -1,18 +1,18 @@
-"""Saved databases of format 1, read by somebody who knows docs/format and nothing else, answer what telem answers."""
+"""Saved databases of all formats, read by somebody who knows docs/format and nothing else, answer what telem answers."""
 
 import json
 import pathlib
 
-import format_v1
+import database_files
 import pytest
 
-FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "db" / "v1"
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "db"
 
 
-@pytest.mark.parametrize("name", ["killed", "closed", "described", "gpus", "gpus-killed"])
+@pytest.mark.parametrize("name", ["v1/killed", "v1/closed", "v1/described", "v1/gpus", "v1/gpus-killed", "v2/shifted"])
 def test_a_reader_written_from_the_description_finds_every_bit(name):
     *expected, expected_meta = (FIXTURES / f"{name}.answers").read_text(encoding="utf-8").splitlines()
-    lines, meta = format_v1.answers(FIXTURES / name)
+    lines, meta = database_files.answers(FIXTURES / name)
     for at, (found, line) in enumerate(zip(lines, expected), start=1):
         assert found == line, f"line {at}"
     assert len(lines) == len(expected)
@@ -21,14 +21,15 @@ def test_a_reader_written_from_the_description_finds_every_bit(name):
 
 def test_the_fixtures_have_what_is_hard_to_read():
     runs = []
-    for name in ("killed", "closed"):
+    for name in ("v1/killed", "v1/closed", "v2/shifted"):
         directory = FIXTURES / name
-        for entry in format_v1.manifest(directory)["segments"]:
+        for entry in database_files.manifest(directory)["segments"]:
             content = (directory / entry["file"]).read_bytes()
-            found, _ = format_v1.run_index(content, entry["tail"])
+            found, _ = database_files.run_index(content, entry["tail"])
             runs += [(name, run) for run in found]
     assert {run["kind"] for _, run in runs} == {0, 1, 2, 3}
     assert {run["scale"] for _, run in runs} >= {None, 0, 1, 2, 3, 9}
+    assert {run["shift"] for _, run in runs} >= {0, 4, 8, 9, 11, 62}
     assert any(run["times"] is None for _, run in runs)
     assert any(run["constant"] and run["rows"] > 16 << 10 for _, run in runs)
     assert any(run["summary"] is None and run["kind"] == 2 for _, run in runs)

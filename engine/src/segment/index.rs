@@ -10,16 +10,18 @@ pub mod fuzzing;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::SCALE_MAX;
 use super::summary::{self, Kind, Summary};
 use super::times::{self, SharedTimes, Ticks, Times};
 use super::varint::{self, Bytes, Malformed};
+use super::{SCALE_MAX, SHIFT_MAX};
 use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 
 const MAGIC: &[u8; 8] = b"TELEMRUN";
 const VERSION: u32 = 1;
+/// Of one with shifted integers.
+const VERSION_SHIFTED: u32 = 2;
 /// Bytes of a record and its part of the lists of times, at most: bounds what a reader makes room for.
 const RECORD_BYTES_MAX: u64 = 160;
 /// Bytes of a record at least: series, row, rows, flags and a time.
@@ -39,6 +41,7 @@ const KIND_FLOAT: u8 = 2;
 const KIND_MIXED: u8 = 3;
 const CONSTANT: u8 = 1 << 4;
 const SUMMARY: u8 = 1 << 5;
+const SHIFTED: u8 = 1 << 6;
 
 /// Times that runs share, ascending.
 type TimeList = Arc<[i64]>;
@@ -86,13 +89,15 @@ pub struct RunIndex {
 
 /// Writes the index of `runs`, and `checksums` of the `data_bytes` before it.
 pub fn encode(runs: Vec<NewRun>, lists: SharedTimes, data_bytes: u64, checksums: &[u32]) -> Result<Vec<u8>> {
+    let is_shifted = runs.iter().any(|new| matches!(new.run.kind, Kind::Shifted(_)));
     let body = encode_body(runs, lists);
     let internal = |what: &str| Error::Internal { what: format!("a run index cannot be written: {what}") };
     let packed = zstd::bulk::compress(&body, 1).map_err(|error| internal(&error.to_string()))?;
     let size = |len: usize| u32::try_from(len).map_err(|_| internal("it is longer than 4 GiB"));
     let mut bytes = Vec::with_capacity(packed.len() + checksums.len() * 4 + 64);
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
+    let version = if is_shifted { VERSION_SHIFTED } else { VERSION };
+    bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&data_bytes.to_le_bytes());
     bytes.extend_from_slice(&size(checksums.len())?.to_le_bytes());
     bytes.extend_from_slice(&size(body.len())?.to_le_bytes());
@@ -136,6 +141,7 @@ fn put_run(body: &mut Vec<u8>, run: &Run, summary: Option<&Summary>, before: &mu
     varint::put(body, u64::from(run.rows));
     let (kind, scale) = match run.kind {
         Kind::Int => (KIND_INT, None),
+        Kind::Shifted(shift) => (KIND_INT, Some(shift)),
         Kind::Scaled(scale) => (KIND_SCALED, Some(scale)),
         Kind::Float => (KIND_FLOAT, None),
         Kind::Mixed => (KIND_MIXED, None),
@@ -145,7 +151,8 @@ fn put_run(body: &mut Vec<u8>, run: &Run, summary: Option<&Summary>, before: &mu
         Times::Shared { .. } => TIMES_SHARED,
         Times::Column => TIMES_COLUMN,
     };
-    let flags = [(CONSTANT, run.constant), (SUMMARY, summary.is_some())];
+    let is_shifted = matches!(run.kind, Kind::Shifted(_));
+    let flags = [(CONSTANT, run.constant), (SUMMARY, summary.is_some()), (SHIFTED, is_shifted)];
     let flags: u8 = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag).sum();
     body.push(times | kind << KIND_SHIFT | flags);
     body.extend(scale);
@@ -290,8 +297,9 @@ fn decode(tail: &[u8], data_bytes: u64, rows: u64, window: TimeRange) -> Result<
         return Err(bytes.malformed(magic.escape_ascii().to_string(), MAGIC.escape_ascii().to_string()));
     }
     let version = u32::from_le_bytes(bytes.array()?);
-    if version != VERSION {
-        return Err(bytes.malformed(format!("version {version}"), format!("version {VERSION}")));
+    if ![VERSION, VERSION_SHIFTED].contains(&version) {
+        let known = format!("version {VERSION} or {VERSION_SHIFTED}");
+        return Err(bytes.malformed(format!("version {version}"), known));
     }
     let before = u64::from_le_bytes(bytes.array()?);
     if before != data_bytes {
@@ -374,6 +382,13 @@ fn take_run(bytes: &mut Bytes<'_>, lists: &[TimeList], before: &mut Before) -> R
     }
     let flags = bytes.byte()?;
     let kind = match flags >> KIND_SHIFT & KIND {
+        KIND_INT if flags & SHIFTED != 0 => {
+            let shift = bytes.byte()?;
+            if !(1..=SHIFT_MAX).contains(&shift) {
+                return Err(bytes.malformed(format!("shift {shift}"), format!("1 to {SHIFT_MAX}")));
+            }
+            Kind::Shifted(shift)
+        }
         KIND_INT => Kind::Int,
         KIND_SCALED => {
             let scale = bytes.byte()?;
@@ -388,7 +403,9 @@ fn take_run(bytes: &mut Bytes<'_>, lists: &[TimeList], before: &mut Before) -> R
     let (times, first, last) = take_times(bytes, flags, rows, lists, before)?;
     let constant = flags & CONSTANT != 0;
     let has_summary = flags & SUMMARY != 0;
-    if flags & !(TIMES | KIND << KIND_SHIFT | CONSTANT | SUMMARY) != 0 || constant && !has_summary {
+    let known = TIMES | KIND << KIND_SHIFT | CONSTANT | SUMMARY;
+    let known = if matches!(kind, Kind::Shifted(_)) { known | SHIFTED } else { known };
+    if flags & !known != 0 || constant && !has_summary {
         return Err(bytes.malformed(format!("flags {flags:08b}"), "known ones"));
     }
     let summary_at = if has_summary {

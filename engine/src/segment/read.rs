@@ -27,10 +27,9 @@ use super::blocks::Blocks;
 use super::cache::SegmentCache;
 use super::decimal;
 use super::index::{Run, RunIndex};
-use super::summary::Kind;
-use super::summary::Summary;
+use super::summary::{self, Kind, Summary};
 use super::times::Times;
-use super::{SCALE_MAX, schema};
+use super::{SCALE_MAX, SHIFT_MAX, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -459,9 +458,18 @@ impl<'a> ValueColumns<'a> {
             return Ok((Value::Int(int), Kind::Int));
         }
         let scale = self.scales.value(row);
+        let shift = scale.unsigned_abs();
         match u8::try_from(scale) {
             Ok(known) if scale <= SCALE_MAX => Ok((Value::Float(decimal::to_float(int, known)), Kind::Scaled(known))),
-            _ => Err(corrupt(self.path, "the scale of a row", scale.to_string(), &format!("0 to {SCALE_MAX}"))),
+            Err(_) if shift <= SHIFT_MAX => {
+                let back = summary::shifted_back(int, shift);
+                let too_large = || corrupt(self.path, "the value of a row", format!("{int} << {shift}"), "64 bits");
+                Ok((Value::Int(back.ok_or_else(too_large)?), Kind::Shifted(shift)))
+            }
+            _ => {
+                let expected = format!("-{SHIFT_MAX} to {SCALE_MAX}");
+                Err(corrupt(self.path, "the scale of a row", scale.to_string(), &expected))
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use parquet::file::metadata::FileMetaData;
 use super::blocks::FileBytes;
 use super::read::{Loaded, Piece, ValueColumns, column, corrupt};
 use super::write::Encoded;
-use super::{FORMAT, Run, SegmentWriter};
+use super::{FORMAT, FORMAT_SHIFTED, Run, SegmentWriter};
 use crate::disk::InMemory;
 use crate::error::Result;
 use crate::guarded::guarded;
@@ -102,7 +102,7 @@ pub fn label_in(path: &Path, footer: &FileMetaData, bytes: u64) -> Result<Label>
         found.ok_or_else(|| corrupt(path, "its Parquet footer", format!("no `{key}`"), "that of a segment"))
     };
     let wrong = |key: &str| corrupt(path, key, value(key).unwrap_or_default().to_owned(), "what format 1 says");
-    if value("telem.format")? != FORMAT {
+    if ![FORMAT, FORMAT_SHIFTED].contains(&value("telem.format")?) {
         return Err(wrong("telem.format"));
     }
     let pair = |key: &str, between: &str| value(key)?.split_once(between).ok_or_else(|| wrong(key));

@@ -9,6 +9,8 @@ use crate::value::Value;
 pub enum Kind {
     /// In `int`; `scale` is absent.
     Int,
+    /// In `int`, without so many low bits, which are 0 in all of them: what is counted in KiB or in pages.
+    Shifted(u8),
     /// In `int`, times ten to this power.
     Scaled(u8),
     /// In `float`.
@@ -112,10 +114,11 @@ impl Summing {
         }
     }
 
-    /// [`Summing::add`] of one after the other.
-    pub fn add_ints(&mut self, ints: &[i64]) {
-        let (Kind::Int, Value::Int(first), Some(summary)) = (self.kind, self.first, &mut self.summary) else {
-            return ints.iter().for_each(|int| self.add(Value::Int(*int), Kind::Int));
+    /// [`Summing::add`] of one after the other, all of this kind.
+    pub fn add_ints(&mut self, ints: &[i64], kind: Kind) {
+        let general = kind != self.kind || kind == Kind::Mixed;
+        let (false, Value::Int(first), Some(summary)) = (general, self.first, &mut self.summary) else {
+            return ints.iter().for_each(|int| self.add(Value::Int(*int), kind));
         };
         let (Sum::Int(sum), Value::Int(min), Value::Int(max)) = (&mut summary.sum, &mut summary.min, &mut summary.max)
         else {
@@ -167,11 +170,12 @@ impl Summing {
 pub fn put(bytes: &mut Vec<u8>, kind: Kind, summary: &Summary, constant: bool) {
     let int = |value: Value| match (value, kind) {
         (Value::Float(float), Kind::Scaled(scale)) => decimal::to_int(float, scale).unwrap_or(0),
+        (Value::Int(int), Kind::Shifted(shift)) => int >> shift,
         (Value::Int(int), _) => int,
         (Value::Float(_), _) => 0,
     };
     match kind {
-        Kind::Int | Kind::Scaled(_) => {
+        Kind::Int | Kind::Shifted(_) | Kind::Scaled(_) => {
             let first = int(summary.first);
             varint::put_signed(bytes, first);
             if !constant {
@@ -188,29 +192,35 @@ pub fn put(bytes: &mut Vec<u8>, kind: Kind, summary: &Summary, constant: bool) {
             }
         }
     }
-    match summary.sum {
-        Sum::Int(sum) => varint::put_wide(bytes, sum),
-        Sum::Float(sum) => bytes.extend_from_slice(&sum.to_le_bytes()),
+    match (summary.sum, kind) {
+        (Sum::Int(sum), Kind::Shifted(shift)) => varint::put_wide(bytes, sum >> shift),
+        (Sum::Int(sum), _) => varint::put_wide(bytes, sum),
+        (Sum::Float(sum), _) => bytes.extend_from_slice(&sum.to_le_bytes()),
     }
 }
 
 /// Reads what [`put`] wrote.
 pub fn take(bytes: &mut Bytes<'_>, kind: Kind, constant: bool) -> Result<Summary, Malformed> {
     let [first, last, min, max] = match kind {
-        Kind::Int | Kind::Scaled(_) => {
-            let value = |int: i64| match kind {
-                Kind::Scaled(scale) => Value::Float(decimal::to_float(int, scale)),
-                _ => Value::Int(int),
-            };
+        Kind::Int | Kind::Shifted(_) | Kind::Scaled(_) => {
             let first = bytes.signed()?;
-            if constant {
-                [value(first); 4]
+            let ints = if constant {
+                [first; 4]
             } else {
                 let last = first.wrapping_add(bytes.signed()?);
                 let min = first.wrapping_sub(bytes.number()?.cast_signed());
                 let max = first.wrapping_add(bytes.number()?.cast_signed());
-                [value(first), value(last), value(min), value(max)]
+                [first, last, min, max]
+            };
+            let mut values = [Value::Int(0); 4];
+            for (value, int) in values.iter_mut().zip(ints) {
+                *value = match kind {
+                    Kind::Scaled(scale) => Value::Float(decimal::to_float(int, scale)),
+                    Kind::Shifted(shift) => Value::Int(shifted_back(int, shift).ok_or_else(|| too_large(bytes))?),
+                    _ => Value::Int(int),
+                };
             }
+            values
         }
         Kind::Float if constant => [Value::Float(bytes.float()?); 4],
         Kind::Float => {
@@ -219,6 +229,22 @@ pub fn take(bytes: &mut Bytes<'_>, kind: Kind, constant: bool) -> Result<Summary
         }
         Kind::Mixed => return Err(bytes.malformed("a summary of values of two kinds", "none")),
     };
-    let sum = if kind == Kind::Int { Sum::Int(bytes.wide()?) } else { Sum::Float(bytes.float()?) };
+    let sum = match kind {
+        Kind::Int => Sum::Int(bytes.wide()?),
+        Kind::Shifted(shift) => {
+            let sum = bytes.wide()?;
+            Sum::Int(sum.checked_mul(1 << shift).ok_or_else(|| too_large(bytes))?)
+        }
+        _ => Sum::Float(bytes.float()?),
+    };
     Ok(Summary { first, last, min, max, sum })
+}
+
+/// The integer of which these are all but its low bits, which are 0; `None` where it has more than 64.
+pub fn shifted_back(int: i64, shift: u8) -> Option<i64> {
+    int.checked_mul(1_i64.checked_shl(u32::from(shift))?)
+}
+
+fn too_large(bytes: &Bytes<'_>) -> Malformed {
+    bytes.malformed("a shifted integer of more than 64 bits", "64")
 }

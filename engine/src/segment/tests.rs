@@ -126,6 +126,68 @@ fn any_choice_of_series_is_read_back_bit_for_bit() {
     assert_eq!((run.first.micros(), run.last.micros(), run.rows), (-40_000, 0, 40_001));
 }
 
+/// The label of a file.
+fn format_of(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let at = text.find("telem.format").unwrap() + "telem.format".len();
+    text[at..].chars().find(char::is_ascii_digit).unwrap().to_string()
+}
+
+#[test]
+fn integers_without_low_bits_are_stored_without_them() {
+    // Memory in use, in pages: a walk of 10 bits or so.
+    let walk = |unit: i64| samples(0..50_000, move |at| Value::Int((1_000_000 + (at * 7_919) % 1_024) * unit));
+    let of_pages = [(0, walk(4_096))];
+    let loaded = round_trip(&of_pages);
+    let run = loaded.run(SeriesId(0)).unwrap();
+    assert_eq!(run.kind, Kind::Shifted(12));
+    let summary = loaded.summary(run).unwrap();
+    let values: Vec<i64> = of_pages[0].1.iter().map(|(_, value)| value.as_f64() as i64).collect();
+    assert_eq!(summary.min, Value::Int(*values.iter().min().unwrap()));
+    assert_eq!(summary.max, Value::Int(*values.iter().max().unwrap()));
+    assert_eq!(summary.sum, Sum::Int(values.iter().map(|value| i128::from(*value)).sum()));
+
+    let (pages, ones) = (write(&of_pages).0, write(&[(0, walk(1))]).0);
+    assert_eq!((&*format_of(&pages), &*format_of(&ones)), ("2", "1"));
+    // A row less than a bit more than of the walk itself.
+    assert!(pages.len() < ones.len() + 50_000 / 8, "{} bytes, and {}", pages.len(), ones.len());
+}
+
+#[test]
+fn what_gains_nothing_by_a_shift_is_stored_as_before() {
+    let same = samples(0..1_000, |_| Value::Int(1 << 20));
+    let few = samples(0..10, |at| Value::Int(at << 20));
+    let odd = samples(0..1_000, |at| Value::Int((at << 20) + i64::from(at == 999)));
+    let floats = samples(0..1_000, |at| Value::Float((at << 20) as f64));
+    for run in [same, few, odd, floats] {
+        let runs = [(3, run)];
+        round_trip(&runs);
+        assert_eq!(format_of(&write(&runs).0), "1");
+    }
+}
+
+#[test]
+fn shifted_integers_may_lie_at_both_ends_and_beside_others() {
+    let ends = |at: i64| Value::Int(if at % 2 == 0 { i64::MIN } else { i64::MAX & !0xff });
+    let shifts = [4, 31, 62].map(|shift| (shift, samples(0..40, move |at| Value::Int((at % 2) << shift))));
+    let mut runs = vec![(1, samples(0..20_000, ends)), (2, samples(0..5, |at| Value::Int(at << 30)))];
+    runs.extend(shifts.into_iter().map(|(shift, samples)| (shift, samples)));
+    let loaded = round_trip(&runs);
+    let kinds: Vec<Kind> = runs.iter().map(|(id, _)| loaded.run(SeriesId(*id)).unwrap().kind).collect();
+    assert_eq!(kinds, [Kind::Shifted(8), Kind::Int, Kind::Shifted(4), Kind::Shifted(31), Kind::Shifted(62)]);
+}
+
+#[test]
+fn the_rest_of_a_long_run_is_shifted_as_its_beginning_where_it_can_be() {
+    let cut = 1 << 20;
+    let alike = samples(0..cut + 50, |at| Value::Int(at % 1_000 * 64));
+    let more = samples(0..cut + 50, move |at| Value::Int(at % 1_000 * if at < cut { 64 } else { 4_096 }));
+    let fewer = samples(0..cut + 50, move |at| Value::Int(at % 1_000 * if at < cut { 64 } else { 1 }));
+    let loaded = round_trip(&[(0, alike), (1, more), (2, fewer)]);
+    let kinds = [0, 1, 2].map(|id| loaded.run(SeriesId(id)).unwrap().kind);
+    assert_eq!(kinds, [Kind::Shifted(6), Kind::Shifted(6), Kind::Mixed]);
+}
+
 #[test]
 fn a_segment_with_no_sample_is_no_file() {
     let writer = SegmentWriter::new("n", TimeRange::ALL, 1, 1).unwrap();
@@ -180,7 +242,7 @@ fn what_the_columns_hold_is_held_against_the_run_index() {
         rows[at] = row;
         rows
     };
-    let cases: [(&str, [Row; 4]); 8] = [
+    let cases: [(&str, [Row; 4]); 10] = [
         ("the series of a row", with(1, row(1, 1, 6))),
         ("the time of a row", with(0, row(0, -1, 5))),
         ("the time of a row", with(2, row(0, 3, 7))),
@@ -189,6 +251,8 @@ fn what_the_columns_hold_is_held_against_the_run_index() {
         ("the values of series 0", with(2, (0, 2, Some(7), Some(0), None))),
         ("the value of a row", with(3, (1, 0, None, None, None))),
         ("the scale of a row", with(3, (1, 0, Some(8), Some(19), None))),
+        ("the scale of a row", with(3, (1, 0, Some(8), Some(-63), None))),
+        ("the value of a row", with(3, (1, 0, Some(1 << 40), Some(-40), None))),
     ];
     for (what, rows) in cases {
         let (bytes, entry) = foreign(&rows, &claimed);
@@ -202,7 +266,8 @@ fn columns_that_lack_what_the_run_index_promises_are_corrupt() {
     let odd = |at: i64| if at == 1 { Value::Float(0.1 + 0.2) } else { Value::Int(at) };
     for rows in [
         [(0, 0, Some(0), Some(19), None), (0, 1, None, None, Some(0.3)), (0, 2, Some(2), None, None)],
-        [(0, 0, Some(0), Some(-1), None), (0, 1, None, None, Some(0.3)), (0, 2, Some(2), None, None)],
+        [(0, 0, Some(0), Some(-63), None), (0, 1, None, None, Some(0.3)), (0, 2, Some(2), None, None)],
+        [(0, 0, Some(i64::MAX), Some(-1), None), (0, 1, None, None, Some(0.3)), (0, 2, Some(2), None, None)],
         [(0, 0, None, None, None), (0, 1, None, None, Some(0.3)), (0, 2, Some(2), None, None)],
     ] {
         let (bytes, entry) = foreign(&rows, &[(0, samples(0..3, odd))]);
@@ -470,7 +535,9 @@ fn values() -> impl Strategy<Value = Vec<Value>> {
         ints.into_iter().map(|int| Value::Float(f64::from(int) / 10_f64.powi(scale.into()))).collect::<Vec<_>>()
     });
     let ints = vec(any::<i64>().prop_map(Value::Int), 1..40);
-    prop_oneof![decimals, ints, vec(any_value(), 1..40), any_value().prop_map(|value| vec![value])]
+    let shifted = (0..63_u8, vec(any::<i16>(), 1..40))
+        .prop_map(|(shift, ints)| ints.into_iter().map(|int| Value::Int(i64::from(int) << shift)).collect::<Vec<_>>());
+    prop_oneof![decimals, ints, shifted, vec(any_value(), 1..40), any_value().prop_map(|value| vec![value])]
 }
 
 proptest! {

@@ -17,13 +17,17 @@ use super::decimal;
 use super::index::{self, NewRun, Run};
 use super::summary::{Kind, Summary, Summing};
 use super::times::{SharedTimes, Times, regular_step};
-use super::{FORMAT, schema};
+use super::{FORMAT, FORMAT_SHIFTED, SHIFT_MAX, schema};
 use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
 use group::{Encodings, Group, RunStretch};
 
+/// Fewer low bits than these are not worth a column that says how many they are.
+const SHIFT_MIN: u8 = 4;
+/// Integers of shorter runs are not shifted: a byte or two of their entry in the run index would eat it up.
+const SHIFTED_ROWS_MIN: usize = 16;
 /// Samples of one series that are looked at as a whole; a longer run is cut, and shares no times.
 const RUN_ROWS_MAX: usize = 1 << 20;
 
@@ -44,6 +48,8 @@ pub struct SegmentWriter {
     runs: Vec<OpenRun>,
     shared_times: SharedTimes,
     scratch: Scratch,
+    /// Whether any integers are stored shifted.
+    has_shifts: bool,
 }
 
 /// A run to which more samples may come.
@@ -85,6 +91,7 @@ impl SegmentWriter {
             runs: Vec::new(),
             shared_times: SharedTimes::default(),
             scratch: Scratch::default(),
+            has_shifts: false,
         })
     }
 
@@ -129,7 +136,7 @@ impl SegmentWriter {
         self.file.write_all(&index).map_err(no_room)?;
         let (start, end) = (self.window.start.micros(), self.window.end.micros());
         for (key, value) in [
-            ("telem.format", FORMAT.to_owned()),
+            ("telem.format", if self.has_shifts { FORMAT_SHIFTED } else { FORMAT }.to_owned()),
             ("telem.node", self.node),
             ("telem.sequence", format!("{}-{}", self.sequence.0, self.sequence.1)),
             ("telem.window", format!("{start}..{end}")),
@@ -156,7 +163,9 @@ impl SegmentWriter {
         self.rows.checked_add(rows).ok_or_else(too_many)?;
         let step = regular_step(&times);
         let mut scratch = std::mem::take(&mut self.scratch);
-        let stored = scratch.store(&values);
+        let open = self.runs.last().filter(|open| open.run.series == self.series);
+        let stored = scratch.store(&values, open.map(|open| open.run.kind));
+        self.has_shifts |= matches!(stored, Stored::Shifted { .. });
         self.note_run(&times, &stored, step);
         let stretch = RunStretch { series: self.series, times: &times, stored, step };
         let mut from = 0;
@@ -231,6 +240,12 @@ impl OpenRun {
 /// How the values of a run are stored: mostly all in one way.
 enum Stored<'a> {
     Ints(&'a [i64]),
+    /// Integers without their low bits, and with them.
+    Shifted {
+        shift: u8,
+        shifted: &'a [i64],
+        ints: &'a [i64],
+    },
     /// Floats as integers, and the floats.
     Decimals {
         scale: u8,
@@ -255,6 +270,7 @@ impl Stored<'_> {
     fn first(&self) -> (Value, Kind) {
         match self {
             Stored::Ints(ints) => (Value::Int(ints[0]), Kind::Int),
+            Stored::Shifted { shift, ints, .. } => (Value::Int(ints[0]), Kind::Shifted(*shift)),
             Stored::Decimals { scale, floats, .. } => (Value::Float(floats[0]), Kind::Scaled(*scale)),
             Stored::Floats(floats) => (Value::Float(floats[0]), Kind::Float),
             Stored::Mixed(each) => (each[0].value, each[0].kind),
@@ -264,7 +280,8 @@ impl Stored<'_> {
     /// Takes the values from `from` on in.
     fn add_to(&self, summing: &mut Summing, from: usize) {
         match self {
-            Stored::Ints(ints) => summing.add_ints(&ints[from..]),
+            Stored::Ints(ints) => summing.add_ints(&ints[from..], Kind::Int),
+            Stored::Shifted { shift, ints, .. } => summing.add_ints(&ints[from..], Kind::Shifted(*shift)),
             Stored::Decimals { scale, floats, .. } => summing.add_floats(&floats[from..], Kind::Scaled(*scale)),
             Stored::Floats(floats) => summing.add_floats(&floats[from..], Kind::Float),
             Stored::Mixed(each) => each[from..].iter().for_each(|each| summing.add(each.value, each.kind)),
@@ -276,14 +293,16 @@ impl Stored<'_> {
 #[derive(Default)]
 struct Scratch {
     ints: Vec<i64>,
+    shifted: Vec<i64>,
     floats: Vec<f64>,
     each: Vec<Each>,
 }
 
 impl Scratch {
-    /// Finds the scale of the floats among the values of a run, and what becomes of each.
-    fn store(&mut self, values: &[Value]) -> Stored<'_> {
-        let Self { ints, floats, each } = self;
+    /// Finds the scale of the floats among the values of a run, and what becomes of each. The rest of a run that was cut
+    /// is stored as what came `before` of it, where it can be.
+    fn store(&mut self, values: &[Value], before: Option<Kind>) -> Stored<'_> {
+        let Self { ints, shifted, floats, each } = self;
         ints.clear();
         floats.clear();
         for value in values {
@@ -293,7 +312,13 @@ impl Scratch {
             }
         }
         if floats.is_empty() {
-            return Stored::Ints(ints);
+            let shift = shift_of(ints, before);
+            if shift == 0 {
+                return Stored::Ints(ints);
+            }
+            shifted.clear();
+            shifted.extend(ints.iter().map(|int| int >> shift));
+            return Stored::Shifted { shift, shifted, ints };
         }
         if !ints.is_empty() {
             let scale = decimal::scale_of(floats);
@@ -319,6 +344,20 @@ impl Scratch {
             }
         }));
         Stored::Mixed(each)
+    }
+}
+
+/// By how many bits all of `ints` are shifted: as many as are 0 in each of them, where that is worth it.
+fn shift_of(ints: &[i64], before: Option<Kind>) -> u8 {
+    let zeros = ints.iter().fold(0, |bits, int| bits | int).trailing_zeros();
+    let zeros = u8::try_from(zeros).unwrap_or(u8::MAX).min(SHIFT_MAX);
+    match before {
+        Some(Kind::Shifted(shift)) if shift <= zeros => shift,
+        Some(_) => 0,
+        None => {
+            let varies = || ints.windows(2).any(|pair| pair[0] != pair[1]);
+            if zeros >= SHIFT_MIN && ints.len() >= SHIFTED_ROWS_MIN && varies() { zeros } else { 0 }
+        }
     }
 }
 

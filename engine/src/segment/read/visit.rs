@@ -188,14 +188,20 @@ impl Loaded {
                 continue;
             }
             match run.kind {
-                Kind::Int | Kind::Scaled(_) => ints.push(at),
+                Kind::Int | Kind::Shifted(_) | Kind::Scaled(_) => ints.push(at),
                 Kind::Float => floats.push(at),
                 Kind::Mixed => mixed.push(at),
             }
         }
         let rows = |of: &[usize]| -> Vec<Range<usize>> { of.iter().map(|at| wanted[*at].rows.clone()).collect() };
+        let mut shifted_back = Vec::new();
         self.each::<Int64Type>("int", &rows(&ints), &mut |at, from, values| {
             let numbers = match wanted[ints[at]].run.kind {
+                Kind::Shifted(shift) => {
+                    shifted_back.clear();
+                    shifted_back.extend(values.iter().map(|value| value << shift));
+                    Numbers::Ints(&shifted_back)
+                }
                 Kind::Scaled(scale) => Numbers::Scaled(values, scale),
                 _ => Numbers::Ints(values),
             };

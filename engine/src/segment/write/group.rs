@@ -123,7 +123,12 @@ impl Group {
         }
         match &stretch.stored {
             Stored::Ints(ints) => self.push_ints(&ints[from..from + count], None),
-            Stored::Decimals { ints, scale, .. } => self.push_ints(&ints[from..from + count], Some(*scale)),
+            Stored::Shifted { shift, shifted, .. } => {
+                self.push_ints(&shifted[from..from + count], Some(-shift.cast_signed()));
+            }
+            Stored::Decimals { ints, scale, .. } => {
+                self.push_ints(&ints[from..from + count], Some(scale.cast_signed()));
+            }
             Stored::Floats(floats) => {
                 self.ints.append_nulls(count);
                 self.scales.append_nulls(count);
@@ -137,10 +142,10 @@ impl Group {
         Ok(count)
     }
 
-    fn push_ints(&mut self, ints: &[i64], scale: Option<u8>) {
+    fn push_ints(&mut self, ints: &[i64], scale: Option<i8>) {
         self.ints.append_slice(ints);
         match scale {
-            Some(scale) => self.scales.append_value_n(scale.cast_signed(), ints.len()),
+            Some(scale) => self.scales.append_value_n(scale, ints.len()),
             None => self.scales.append_nulls(ints.len()),
         }
         self.floats.append_nulls(ints.len());
@@ -153,8 +158,8 @@ impl Group {
                 self.scales.append_null();
                 self.floats.append_value(each.value.as_f64());
             }
-            Kind::Scaled(scale) => self.push_ints(&[each.int], Some(scale)),
-            Kind::Int | Kind::Mixed => self.push_ints(&[each.int], None),
+            Kind::Scaled(scale) => self.push_ints(&[each.int], Some(scale.cast_signed())),
+            Kind::Int | Kind::Shifted(_) | Kind::Mixed => self.push_ints(&[each.int], None),
         }
     }
 

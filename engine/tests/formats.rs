@@ -1,9 +1,11 @@
-//! Databases of format 1 must always open, and data written today must have the same bytes.
+//! Databases of every format must always open, and data written today must have the same bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed, which is what it is for")]
 
 #[path = "../../fixtures/db/v1/written.rs"]
-mod written;
+mod v1;
+#[path = "../../fixtures/db/v2/written.rs"]
+mod v2;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +15,10 @@ use telem_engine::check::check;
 use telem_engine::repair::repair;
 
 /// Those that are written again here, and those that the binary made.
-const SAVED: [&str; 5] = [written::NAMES[0], written::NAMES[1], written::NAMES[2], "gpus", "gpus-killed"];
+const SAVED: [&str; 6] = ["v1/killed", "v1/closed", "v1/described", "v1/gpus", "v1/gpus-killed", "v2/shifted"];
 
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/db/v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/db")
 }
 
 /// Relative names, sorted.
@@ -39,9 +41,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 /// What a database answers is line by line what stands beside it.
 fn assert_answers(name: &str, dir: &Path) {
-    let db = Db::open_read_only(dir, written::options()).unwrap();
+    let db = Db::open_read_only(dir, v1::options()).unwrap();
     let expected = fs::read_to_string(fixtures().join(format!("{name}.answers"))).unwrap();
-    let found = written::answers(&db).unwrap();
+    let found = v1::answers(&db).unwrap();
     for (at, (expected, found)) in expected.lines().zip(found.lines()).enumerate() {
         assert_eq!(found, expected, "line {} of {name}.answers", at + 1);
     }
@@ -71,11 +73,11 @@ fn manifest(bytes: &[u8]) -> serde_json::Value {
 }
 
 #[test]
-fn saved_databases_of_format_1_are_sound_and_answer_as_they_did() {
+fn saved_databases_are_sound_and_answer_as_they_did() {
     for name in SAVED {
         let dir = fixtures().join(name);
         let before = files(&dir);
-        let report = check(&dir, &written::options(), &mut |_| {}).unwrap();
+        let report = check(&dir, &v1::options(), &mut |_| {}).unwrap();
         assert!(report.findings.is_empty(), "{name}: {:?}", report.findings);
         assert_answers(name, &dir);
         assert_eq!(files(&dir), before, "reading wrote something");
@@ -87,7 +89,7 @@ fn a_saved_database_that_is_opened_to_be_written_answers_the_same() {
     for name in SAVED {
         let dir = tempfile::tempdir().unwrap();
         copy(&fixtures().join(name), dir.path());
-        let db = Db::open(dir.path(), written::options()).unwrap();
+        let db = Db::open(dir.path(), v1::options()).unwrap();
         db.flush().unwrap();
         db.compact().unwrap();
         db.close().unwrap();
@@ -101,9 +103,9 @@ fn a_saved_database_without_its_manifest_is_repaired_without_a_loss() {
         let dir = tempfile::tempdir().unwrap();
         copy(&fixtures().join(name), dir.path());
         fs::remove_file(dir.path().join("MANIFEST")).unwrap();
-        let report = repair(dir.path(), &written::options(), &mut |_| {}).unwrap();
+        let report = repair(dir.path(), &v1::options(), &mut |_| {}).unwrap();
         assert_eq!(report.losses, [], "{name}");
-        assert!(check(dir.path(), &written::options(), &mut |_| {}).unwrap().is_sound(), "{name}");
+        assert!(check(dir.path(), &v1::options(), &mut |_| {}).unwrap().is_sound(), "{name}");
         assert_answers(name, dir.path());
     }
 }
@@ -111,12 +113,17 @@ fn a_saved_database_without_its_manifest_is_repaired_without_a_loss() {
 #[test]
 fn the_same_samples_are_written_to_the_same_bytes() {
     let version = env!("CARGO_PKG_VERSION");
-    for name in written::NAMES {
-        let saved = fixtures().join(name);
+    let written =
+        v1::NAMES.map(|name| format!("v1/{name}")).into_iter().chain(v2::NAMES.map(|name| format!("v2/{name}")));
+    for name in written {
+        let saved = fixtures().join(&name);
         let dir = tempfile::tempdir().unwrap();
-        let fresh = dir.path().join(name);
-        written::write(name, &fresh).unwrap();
-        assert_answers(name, &fresh);
+        let fresh = dir.path().join("database");
+        match name.strip_prefix("v1/") {
+            Some(name) => v1::write(name, &fresh).unwrap(),
+            None => v2::write(&fresh).unwrap(),
+        }
+        assert_answers(&name, &fresh);
         // The list of WAL files came later. It stands beside the others, which are as they were.
         let mut found = files(&fresh);
         found.retain(|file| file != Path::new("WAL_FILES"));
@@ -129,7 +136,7 @@ fn the_same_samples_are_written_to_the_same_bytes() {
                     let (mut found, expected) = (manifest(&found), manifest(&expected));
                     // The copy of the job's description came later. Beside it all is as it was.
                     if expected.get("job").is_none() {
-                        found.as_object_mut().unwrap().remove("job").unwrap();
+                        found.as_object_mut().unwrap().remove("job");
                     }
                     assert_eq!(found, expected, "{what}");
                 }

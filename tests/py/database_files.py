@@ -116,7 +116,7 @@ def shared_times(body):
     return lists
 
 
-def summary(body, kind, scale, constant):
+def summary(body, kind, scale, shift, constant):
     if kind == 2:
         values = [body.double() for _ in range(1 if constant else 4)]
         first, last, least, greatest = values * 4 if constant else values
@@ -128,7 +128,8 @@ def summary(body, kind, scale, constant):
             greatest = signed64(first + body.unsigned())
         if kind == 1:
             first, last, least, greatest = (value / 10.0**scale for value in (first, last, least, greatest))
-    total = body.signed() if kind == 0 else body.double()
+        first, last, least, greatest = (value << shift if shift else value for value in (first, last, least, greatest))
+    total = body.signed() << shift if kind == 0 else body.double()
     return {"first": first, "last": last, "least": least, "greatest": greatest, "sum": total}
 
 
@@ -138,9 +139,11 @@ def runs(body, lists):
     for _ in range(body.unsigned()):
         run = {"series": lowest + body.unsigned(), "row": row_after + body.signed(), "rows": body.unsigned()}
         flags = body.byte()
-        assert flags < 64
+        assert flags < 128
         times, kind = flags & 3, flags >> 2 & 3
         run["kind"], run["constant"], run["scale"] = kind, bool(flags & 16), body.byte() if kind == 1 else None
+        run["shift"] = body.byte() if flags & 64 else 0
+        assert not run["shift"] or (kind == 0 and run["shift"] <= 62)
         if times == 0:
             first = signed64(first_before + body.signed())
             step = 0
@@ -155,7 +158,7 @@ def runs(body, lists):
             assert times == 2
             first = signed64(first_before + body.signed())
             run["times"], run["ends"] = None, (first, first + body.unsigned())
-        run["summary"] = summary(body, kind, run["scale"], run["constant"]) if flags & 32 else None
+        run["summary"] = summary(body, kind, run["scale"], run["shift"], run["constant"]) if flags & 32 else None
         lowest, row_after, first_before = run["series"] + 1, run["row"] + run["rows"], first
         found.append(run)
     assert body.at == len(body.content)
@@ -166,7 +169,7 @@ def run_index(content, start):
     """The runs of a segment, by row; every block of the data before the index is checked."""
     head = struct.Struct("<8sIQIII")
     magic, version, data_bytes, blocks, body_bytes, packed_bytes = head.unpack_from(content, start)
-    assert (magic, version, data_bytes, blocks) == (b"TELEMRUN", 1, start, -(-start // BLOCK))
+    assert (magic, data_bytes, blocks) == (b"TELEMRUN", start, -(-start // BLOCK))
     at = start + head.size
     checksums = struct.unpack_from(f"<{blocks}I", content, at)
     for block, expected in enumerate(checksums):
@@ -176,7 +179,9 @@ def run_index(content, start):
     at += packed_bytes
     assert struct.unpack_from("<I", content, at)[0] == zlib.crc32(content[start:at])
     body = Body(pyarrow.decompress(packed, decompressed_size=body_bytes, codec="zstd", asbytes=True))
-    return runs(body, shared_times(body)), at + 4 - start
+    found = runs(body, shared_times(body))
+    assert version == (2 if any(run["shift"] for run in found) else 1)
+    return found, at + 4 - start
 
 
 # --- segments ---------------------------------------------------------------------------------------------------------
@@ -187,6 +192,9 @@ def value_of(number, scale, double):
         return double, 2
     if scale is None:
         return number, 0
+    if scale < 0:
+        assert scale >= -62 and -(1 << 63) <= number << -scale < 1 << 63
+        return number << -scale, 0
     assert scale in EPOCH_SCALES
     return number / 10.0**scale, 1
 
@@ -217,6 +225,7 @@ def check_run(run, rows, keys):
         assert len(set(kinds)) > 1 or len(scales) > 1
     else:
         assert set(kinds) == {run["kind"]} and (run["kind"] != 1 or scales == {run["scale"]})
+        assert run["kind"] != 0 or scales == ({-run["shift"]} if run["shift"] else {None})
     has_nan = any(math.isnan(value) for value in values if isinstance(value, float))
     assert (run["summary"] is None) == (run["kind"] == 3 or has_nan)
     if run["summary"] is not None:
@@ -232,7 +241,8 @@ def segment(directory, entry, found, keys):
     file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
     label = {name.decode(): text.decode() for name, text in file.metadata.metadata.items()}
     index, index_bytes = run_index(content, entry["tail"])
-    assert label["telem.format"] == "1" and label["telem.node"] == found["node"]
+    shifts = any(run["shift"] for run in index)
+    assert label["telem.format"] == ("2" if shifts else "1") and label["telem.node"] == found["node"]
     assert label["telem.sequence"] == f"{entry['sequence_min']}-{entry['sequence_max']}"
     assert label["telem.window"] == f"{entry['window_start']}..{entry['window_end']}"
     assert label["telem.rows"] == str(entry["rows"])
