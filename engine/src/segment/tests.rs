@@ -171,7 +171,7 @@ fn shifted_integers_may_lie_at_both_ends_and_beside_others() {
     let ends = |at: i64| Value::Int(if at % 2 == 0 { i64::MIN } else { i64::MAX & !0xff });
     let shifts = [4, 31, 62].map(|shift| (shift, samples(0..40, move |at| Value::Int((at % 2) << shift))));
     let mut runs = vec![(1, samples(0..20_000, ends)), (2, samples(0..5, |at| Value::Int(at << 30)))];
-    runs.extend(shifts.into_iter().map(|(shift, samples)| (shift, samples)));
+    runs.extend(shifts);
     let loaded = round_trip(&runs);
     let kinds: Vec<Kind> = runs.iter().map(|(id, _)| loaded.run(SeriesId(*id)).unwrap().kind).collect();
     assert_eq!(kinds, [Kind::Shifted(8), Kind::Int, Kind::Shifted(4), Kind::Shifted(31), Kind::Shifted(62)]);
