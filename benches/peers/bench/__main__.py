@@ -1,6 +1,9 @@
 """telem beside VictoriaMetrics, Prometheus, InfluxDB, DuckDB and SQLite: the same data and the same questions, in one run.
 
-    benches/peers/run [--quick] [--out DIR]
+    benches/peers/run --quick                                      little data, to see whether it works here
+    benches/peers/run --peers victoria-metrics,prometheus          only these beside telem
+    benches/peers/run --version victoria-metrics=v1.151.0          another release
+    benches/peers/run --source debian                              Debian's packages instead
 
 Writes figures.json (everything that was measured), figures.md (tables) and figures.png. benches/README.md says how each
 number is made. Every server listens on loopback, on free ports, with a directory of its own, and ends with the run.
@@ -20,7 +23,8 @@ import sys
 import tempfile
 import time
 
-from . import machine, report
+from . import binaries, machine, report
+from .binaries import CACHE
 from .embedded import Embedded
 from .influx import InfluxDB
 from .machine import say
@@ -28,7 +32,7 @@ from .prometheus import Prometheus
 from .questions import compare, questions
 from .server import ANSWER_S, Failed, Process
 from .telem import Telem, TelemBefore
-from .tools import CACHE, CHECKOUT, Tools
+from .tools import CHECKOUT, Tools
 from .victoria import VictoriaMetrics
 
 SERVERS = [Telem, TelemBefore, VictoriaMetrics, Prometheus, InfluxDB]
@@ -459,13 +463,15 @@ def recording(given, seconds):
 
 
 def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    shown = {"prog": "benches/peers/run", "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(description=__doc__, **shown)
     parser.add_argument("--quick", action="store_true", help="little data, one round: a few minutes")
     parser.add_argument("--telem", default=os.environ.get("TELEM"), help="the binary [TELEM, or target/release/telem]")
     parser.add_argument("--before", help="an older build of telem, measured by turns with it")
     parser.add_argument("--out", type=pathlib.Path, help="where the figures go [benches/peers/results/TIME]")
     parser.add_argument("--recording", help="a file of benches/record_proc.py [one that is made once and kept]")
     parser.add_argument("--peers", help="only these, with commas between [all]; telem always")
+    binaries.options(parser)
     parser.add_argument("--scratch", type=pathlib.Path, help="for the databases, on a disk [in the cache]")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
     parser.add_argument(
@@ -493,7 +499,6 @@ def main():
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, cut_off)
     plan = planned(given.quick, given.change)
-    signal.alarm(plan.deadline_s)
     others = [server for server in SERVERS if not issubclass(server, Telem)]
     if given.peers is not None:
         others = [server for server in others if server.name in given.peers.split(",")]
@@ -506,10 +511,12 @@ def main():
     runtime_dir = tempfile.mkdtemp(prefix="telem-bench-")
     run = None
     try:
-        tools = Tools(given.telem, given.before, runtime_dir)
-        for server in servers:
-            if hasattr(server, "package"):
-                tools.binary(server.package, "")
+        others_from = {"source": given.source, "releases": dict(given.version), "paths": dict(given.binary)}
+        tools = Tools(given.telem, given.before, runtime_dir, **others_from)
+        for server in others:
+            tools.binary(server.name)
+        # Building the others is not part of it.
+        signal.alarm(plan.deadline_s)
         run = Run(plan, tools, servers, scratch, recording(given.recording, plan.record_s))
         run.all()
         return 0

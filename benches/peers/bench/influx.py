@@ -38,7 +38,6 @@ bind-address = "127.0.0.1:{rpc}"
 
 class InfluxDB(Server):
     name = "influxdb"
-    package = "influxdb"
     note = "its WAL is synced with every request; q6 is the sample of the nearest rank"
     #: Whether to make files small soon: for queries and sizes.
     cold = False
@@ -48,7 +47,7 @@ class InfluxDB(Server):
         snapshot, compact = ("3s", "3s") if self.cold else ("10m", "4h")
         values = {"rpc": machine.free_port(), "port": self.port, "directory": self.directory}
         config.write_text(CONFIG.format(snapshot=snapshot, compact=compact, **values))
-        return [self.tools.binary(self.package, "usr/bin/influxd"), "-config", config]
+        return [self.tools.binary(self.name), "-config", config]
 
     def ready(self):
         if not self.answers("/ping"):
@@ -57,9 +56,9 @@ class InfluxDB(Server):
         return self.get(made, "POST")[0] == 200
 
     def version(self):
-        command = [self.tools.binary(self.package, "usr/bin/influxd"), "version"]
+        command = [self.tools.binary(self.name), "version"]
         said = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        return said.stdout.strip() + f" (package {self.tools.versions[self.package]})"
+        return f"{said.stdout.strip()} ({self.tools.versions[self.name]})"
 
     def write_target(self, protocol):
         return self.port, f"/write?db={DATABASE}", ""

@@ -1,8 +1,7 @@
-"""Prometheus, through its remote write receiver, as Debian packages it."""
+"""Prometheus, through its remote write receiver."""
 
 import json
 import shutil
-import subprocess
 
 from . import promql
 from .server import Failed, Server
@@ -10,7 +9,6 @@ from .server import Failed, Server
 
 class Prometheus(Server):
     name = "prometheus"
-    package = "prometheus"
     protocol = "remote"
     # Two would bring samples of one series out of order, which it refuses.
     connections = 1
@@ -21,7 +19,7 @@ class Prometheus(Server):
 
     def command(self):
         return [
-            self.tools.binary(self.package, "usr/bin/prometheus"),
+            self.tools.binary(self.name),
             f"--config.file={self.directory.parent / 'prometheus.yml'}",
             f"--storage.tsdb.path={self.directory}",
             f"--web.listen-address=127.0.0.1:{self.port}",
@@ -35,9 +33,7 @@ class Prometheus(Server):
         return self.answers("/-/ready")
 
     def version(self):
-        command = [self.tools.binary(self.package, "usr/bin/prometheus"), "--version"]
-        said = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-        return (said.stdout + said.stderr).splitlines()[0] + f" (package {self.tools.versions[self.package]})"
+        return self.tools.versions[self.name]
 
     def write_target(self, protocol):
         headers = (

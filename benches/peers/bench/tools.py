@@ -1,25 +1,22 @@
-"""What a run needs and where it comes from: the loader (built), telem (built before, or told), the other databases (Debian
-packages, unpacked into the cache and started from there; nothing is installed)."""
+"""What a run needs beside the other databases: the loader (built), and telem (built before, or told)."""
 
 import json
 import os
 import pathlib
 import subprocess
 
+from .binaries import CACHE, Binaries
 from .machine import say
 from .server import Failed
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 CHECKOUT = HERE.parents[1]
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "telem"
-FETCH_S = 300
 BUILD_S = 600
 
 
-class Tools:
-    def __init__(self, telem, before, runtime_dir):
-        self.cache = CACHE / "peers"
-        self.versions = {}
+class Tools(Binaries):
+    def __init__(self, telem, before, runtime_dir, **others):
+        super().__init__(**others)
         self.runtime_dir = runtime_dir
         self.telem = self._telem(telem)
         self.before = self._telem(before) if before else None
@@ -41,29 +38,6 @@ class Tools:
         command = ["cargo", "build", "--locked", "--release", "--quiet", "--manifest-path", manifest]
         subprocess.run([*command, "--target-dir", target], check=True, timeout=BUILD_S)
         return target / "release" / "telem-load"
-
-    def binary(self, package, path):
-        """A file of a Debian package, unpacked on first use."""
-        directory = self.cache / package
-        if not (directory / "version").exists():
-            self._fetch(package, directory)
-        self.versions[package] = (directory / "version").read_text()
-        return directory / path
-
-    def _fetch(self, package, directory):
-        say(f"fetching {package}")
-        directory.mkdir(parents=True, exist_ok=True)
-        fetched = subprocess.run(
-            ["apt-get", "download", "--quiet", package], cwd=directory, timeout=FETCH_S, capture_output=True, text=True
-        )
-        files = list(directory.glob("*.deb"))
-        if fetched.returncode or len(files) != 1:
-            raise Failed(f"apt-get download {package}: {fetched.stderr.strip()} (`apt-get update` may be needed)")
-        subprocess.run(["dpkg-deb", "-x", files[0], directory], check=True, timeout=FETCH_S)
-        said = subprocess.run(["dpkg-deb", "-f", files[0], "Version"], check=True, capture_output=True, text=True)
-        files[0].unlink()
-        # Last: it says that the rest is whole.
-        (directory / "version").write_text(said.stdout.strip())
 
     def run_loader(self, *arguments, deadline_s=600):
         """Runs the loader; the line of JSON that it prints."""

@@ -1,4 +1,4 @@
-"""VictoriaMetrics, a single node, as Debian packages it."""
+"""VictoriaMetrics, a single node."""
 
 import signal
 import time
@@ -11,13 +11,12 @@ MERGE_S = 180
 
 class VictoriaMetrics(Server):
     name = "victoria-metrics"
-    package = "victoria-metrics"
     note = "no WAL: what came in the last seconds is lost with the process"
 
     def command(self):
         self.put_port = machine.free_port()
         return [
-            self.tools.binary(self.package, "usr/bin/victoria-metrics"),
+            self.tools.binary(self.name),
             f"-storageDataPath={self.directory}",
             f"-httpListenAddr=127.0.0.1:{self.port}",
             f"-opentsdbHTTPListenAddr=127.0.0.1:{self.put_port}",
@@ -31,8 +30,7 @@ class VictoriaMetrics(Server):
         return self.answers("/health")
 
     def version(self):
-        # The binary of the package does not know its own.
-        return f"package {self.tools.versions[self.package]}"
+        return self.tools.versions[self.name]
 
     def write_target(self, protocol):
         match protocol:
@@ -50,7 +48,7 @@ class VictoriaMetrics(Server):
     def end_merged(self):
         self.get("/internal/force_flush")
         self.process.settle()
-        self.get("/internal/force_merge?partition_prefix=2026_01")
+        self.get("/internal/force_merge")
         until = time.monotonic() + MERGE_S
         while self._merging():
             if time.monotonic() > until:

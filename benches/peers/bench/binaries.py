@@ -1,0 +1,182 @@
+"""Where the other databases come from: built from their Go modules at the releases named here where `go` is there,
+Debian's packages otherwise, or a binary that is told. All of it lies in the cache and is started from there; nothing is
+installed.
+
+Modules are fetched as this machine's `go` is set up (GOPROXY, GOFLAGS, GOTOOLCHAIN), and are built in the module's own
+directory: by its own go.mod and go.sum, so that what is built is what its makers released.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+from .machine import say
+from .server import Failed
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "telem"
+FETCH_S = 300
+BUILD_S = 3_600
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    """A database as a Go module: what is built, and of which release."""
+
+    path: str
+    version: str
+    package: str
+    #: How the makers number it: Prometheus 3.16.0 is v0.316.0 of its module.
+    release: str = ""
+    #: Tags of the build.
+    tags: str = ""
+
+    def said(self, version):
+        return f"{self.release} (module {version})" if self.release and version == self.version else version
+
+
+#: The releases that are built. Another one: `--version NAME=VERSION`.
+MODULES = {
+    "victoria-metrics": Module(
+        "github.com/VictoriaMetrics/VictoriaMetrics", "v1.122.0", "./app/victoria-metrics", "v1.122.0 of July 2025"
+    ),
+    # Without the clouds in which it finds what to scrape: nothing is scraped, and their modules take most of the build.
+    "prometheus": Module(
+        "github.com/prometheus/prometheus",
+        "v0.316.0",
+        "./cmd/prometheus",
+        "3.16.0 of November 2026",
+        "remove_all_sd",
+    ),
+}
+#: Debian's packages, and the file of each that is started.
+PACKAGES = {
+    "victoria-metrics": "usr/bin/victoria-metrics",
+    "prometheus": "usr/bin/prometheus",
+    "influxdb": "usr/bin/influxd",
+}
+
+
+class Binaries:
+    """The binaries of a run by the names of their databases; `versions` says what each is."""
+
+    def __init__(self, source=None, releases=None, paths=None):
+        self.cache = CACHE / "peers"
+        self.versions = {}
+        self.source = source or ("go" if shutil.which("go") else "debian")
+        self.releases = releases or {}
+        self.paths = paths or {}
+        for name in self.releases:
+            if name not in MODULES:
+                raise Failed(f"--version {name}: there are {', '.join(MODULES)}")
+        for name in self.paths:
+            if name not in PACKAGES:
+                raise Failed(f"--binary {name}: there are {', '.join(PACKAGES)}")
+
+    def binary(self, name):
+        """The binary of a database, fetched or built on first use."""
+        if name in self.paths:
+            path = pathlib.Path(self.paths[name]).resolve()
+            if not os.access(path, os.X_OK) or not path.is_file():
+                raise Failed(f"{name}: {path} is no program")
+            self.versions[name] = f"binary {path.name}"
+            return path
+        if self.source == "go" and name in MODULES:
+            return self._built(name, MODULES[name])
+        return self._packaged(name, PACKAGES[name])
+
+    def _built(self, name, module):
+        version = self.releases.get(name, module.version)
+        directory = self.cache / f"{name}-{version}"
+        if not (directory / "version").exists():
+            self._build(name, module, version, directory)
+        self.versions[name] = (directory / "version").read_text()
+        return directory / name
+
+    def _build(self, name, module, version, directory):
+        say(f"building {name} {version} from its Go module, once: some minutes")
+        wanted = f"{module.path}@{version}"
+        fetched = go(["mod", "download", "-json", wanted], f"{name} {version}", FETCH_S)
+        source = json.loads(fetched)["Dir"]
+        directory.mkdir(parents=True, exist_ok=True)
+        build = ["build", "-C", source, "-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", module.tags]
+        go([*build, "-o", directory / name, module.package], f"{name} {version}", BUILD_S)
+        made_by = go(["env", "GOVERSION", "CGO_ENABLED"], name, FETCH_S).split()
+        without_c = "" if made_by[1] == "1" else ", without C"
+        # Last: it says that the rest is whole.
+        (directory / "version").write_text(f"{module.said(version)}, built by {made_by[0]}{without_c}")
+
+    def _packaged(self, package, path):
+        directory = self.cache / package
+        if not (directory / "version").exists():
+            self._fetch(package, directory)
+        self.versions[package] = f"Debian's package {(directory / 'version').read_text()}"
+        return directory / path
+
+    def _fetch(self, package, directory):
+        say(f"fetching {package}")
+        directory.mkdir(parents=True, exist_ok=True)
+        fetched = subprocess.run(
+            ["apt-get", "download", "--quiet", package], cwd=directory, timeout=FETCH_S, capture_output=True, text=True
+        )
+        files = list(directory.glob("*.deb"))
+        if fetched.returncode or len(files) != 1:
+            raise Failed(f"apt-get download {package}: {fetched.stderr.strip()} (`apt-get update` may be needed)")
+        subprocess.run(["dpkg-deb", "-x", files[0], directory], check=True, timeout=FETCH_S)
+        said = subprocess.run(["dpkg-deb", "-f", files[0], "Version"], check=True, capture_output=True, text=True)
+        files[0].unlink()
+        # Last: it says that the rest is whole.
+        (directory / "version").write_text(said.stdout.strip())
+
+
+def go(arguments, what, deadline_s):
+    """What `go` prints; a failure with what it said and what may be done about it."""
+    # A module may bring a go.work that names folders which its archive lacks.
+    environment = {**os.environ, "GOWORK": "off"}
+    command = ["go", *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, env=environment)
+    except FileNotFoundError:
+        raise Failed(f"{what}: there is no `go` to build it with; `--source debian` takes Debian's packages") from None
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{what}: `{' '.join(command[:3])}` took more than {deadline_s} s") from None
+    if done.returncode:
+        # `go mod download -json` says in its answer what failed.
+        said = (done.stderr.strip() or done.stdout.strip())[-2_000:]
+        raise Failed(
+            f"{what}: `{' '.join(command[:3])}` failed (another release: --version NAME=VERSION; Debian's packages: "
+            f"--source debian): {said}"
+        )
+    return done.stdout
+
+
+def options(parser):
+    """The options that say where databases come from."""
+    parser.add_argument(
+        "--source",
+        choices=["go", "debian"],
+        help="VictoriaMetrics and Prometheus from their Go modules, or Debian's packages [go where it is installed]",
+    )
+    said = ", ".join(f"{name}={module.version}" for name, module in MODULES.items())
+    parser.add_argument(
+        "--version",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=VERSION",
+        help=f"another release of a Go module [{said}]",
+    )
+    parser.add_argument(
+        "--binary", action="append", default=[], type=pair, metavar="NAME=PATH", help="a binary of your own instead"
+    )
+
+
+def pair(text):
+    """NAME=VALUE of the command line."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text}: NAME=VALUE is wanted")
+    return name, value
