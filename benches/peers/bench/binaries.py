@@ -29,13 +29,13 @@ class Module:
     path: str
     version: str
     package: str
-    #: How the makers number it: Prometheus 3.16.0 is v0.316.0 of its module.
-    release: str = ""
+    #: That version as people know it: Prometheus 3.16.0 is v0.316.0 of its module.
+    release: str
     #: Tags of the build.
     tags: str = ""
 
     def said(self, version):
-        return f"{self.release} (module {version})" if self.release and version == self.version else version
+        return self.release if version == self.version else version
 
 
 #: The releases that are built. Another one: `--version NAME=VERSION`.

@@ -165,6 +165,7 @@ def compared(figures):
 
 def summary(figures):
     """telem against the best other of the same run, and against what was aimed at."""
+    f = Figures(figures)
     rows, lost = [], []
     for key, ours, name, theirs, medians in compared(figures):
         text, designed, limit, most, most_ratio = AIMS[key]
@@ -176,12 +177,14 @@ def summary(figures):
             wanted.append(f"<= {most_ratio:g}x VictoriaMetrics")
             met = met and (victoria is None or ours <= most_ratio * victoria)
         shown = f"{number(theirs)} ({SHORT[name]})" if theirs else ""
+        wall, wall_lost = walls(f, key, medians)
         rows.append(
             [
                 text,
                 f"**{number(ours)}**",
                 shown,
                 f"{ratio:.2f}" if ratio else "",
+                wall,
                 designed,
                 limit,
                 " and ".join(wanted),
@@ -189,9 +192,21 @@ def summary(figures):
             ]
         )
         if ratio and ratio > 1:
-            lost.append(f"{text}: {number(ours)}, {SHORT[name]} {number(theirs)} ({ratio:.1f}x)")
-    head = ["figure", "telem", "best other, same run", "ratio", "best other when designed", "limit", "aim", "met"]
-    return table(head, rows), lost
+            lost.append(f"{text}: {number(ours)}, {SHORT[name]} {number(theirs)} ({ratio:.2f}x)")
+        if wall_lost:
+            lost.append(f"{key} wall ms: {wall}")
+    measured = ["figure", "telem", "best other, same run", "ratio", "wall ms: telem, best other, ratio"]
+    return table([*measured, "best other when designed", "limit", "aim", "met"], rows), lost
+
+
+def walls(f, key, peers):
+    """Of a question: wall time of telem, the best other's and their ratio, as text; and whether telem loses by it."""
+    medians = {peer: f.asked(peer, key, "wall_ms").median for peer in peers if f.asked(peer, key, "wall_ms")}
+    name, theirs = best(medians)
+    if not theirs or TELEM not in medians:
+        return "", False
+    ours = medians[TELEM]
+    return f"**{number(ours)}**, {number(theirs)} ({SHORT[name]}), {ours / theirs:.2f}", ours > theirs
 
 
 def markdown(figures):
