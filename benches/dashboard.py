@@ -52,6 +52,7 @@ STEP_S, HOURS, START = 10, 3, 1_451_606_400
 STEPS, END = HOURS * 3_600 // STEP_S, START + HOURS * 3_600
 METRICS = ["user", "system", "idle", "nice", "iowait", "irq", "softirq", "steal", "guest", "guest_nice"]
 LINES_A_REQUEST = 2_000
+STEPS_A_REQUEST, HOSTS_A_REQUEST = 60, 20
 #: How many questions of a kind are asked before those that count: files are opened and threads started by them.
 WARM = 30
 
@@ -105,17 +106,21 @@ class Data:
             yield "".join(map(line, rows)).encode()
 
     def remote(self):
-        """Bodies of Prometheus' remote write."""
+        """Bodies of Prometheus' remote write: ten minutes of some hosts, the samples of a series together."""
         labels = [
             [remote_write.labels({"__name__": f"cpu_usage_{name}", **tags}) for name in METRICS] for tags in self.tags
         ]
-        for rows in parts(self.rows(), LINES_A_REQUEST):
-            message = (
-                remote_write.series(its, [remote_write.sample(value, time_s * 1_000)])
-                for time_s, host, values in rows
-                for its, value in zip(labels[host], values)
-            )
-            yield remote_write.body(b"".join(message))
+        for rows in parts(self.rows(), len(self.tags) * STEPS_A_REQUEST):
+            of_host = [rows[host :: len(self.tags)] for host in range(len(self.tags))]
+            for hosts in parts(range(len(self.tags)), HOSTS_A_REQUEST):
+                message = (
+                    remote_write.series(
+                        its, [remote_write.sample(values[at], time_s * 1_000) for time_s, _, values in of_host[host]]
+                    )
+                    for host in hosts
+                    for at, its in enumerate(labels[host])
+                )
+                yield remote_write.body(b"".join(message))
 
 
 def parts(rows, length):
