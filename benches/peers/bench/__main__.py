@@ -2,7 +2,7 @@
 
     benches/peers/run --quick                                      little data, to see whether it works here
     benches/peers/run --peers victoria-metrics,prometheus          only these beside telem
-    benches/peers/run --version victoria-metrics=v1.151.0          another release
+    benches/peers/run --version victoria-metrics=v1.121.0          another release
     benches/peers/run --source debian                              Debian's packages instead
 
 Writes figures.json (everything that was measured), figures.md (tables) and figures.png. benches/README.md says how each
