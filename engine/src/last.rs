@@ -5,6 +5,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use crate::paged::PagedVec;
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
@@ -24,7 +25,7 @@ struct LastTable {
     unread_below: u32,
     /// How often something was forgotten.
     forgotten: u64,
-    entries: Vec<LastEntry>,
+    entries: PagedVec<LastEntry>,
 }
 
 /// Segments must be asked: what [`LastValues::fill`] wants to be given back.
@@ -119,11 +120,9 @@ impl LastValues {
     }
 }
 
-fn slot(entries: &mut Vec<LastEntry>, series: SeriesId) -> &mut LastEntry {
+fn slot(entries: &mut PagedVec<LastEntry>, series: SeriesId) -> &mut LastEntry {
     let at = series.0 as usize;
-    if entries.len() <= at {
-        entries.resize(at + 1, LastEntry::default());
-    }
+    entries.grow_to(at + 1);
     &mut entries[at]
 }
 

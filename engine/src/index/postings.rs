@@ -39,7 +39,13 @@ impl Postings {
                 many.push(id);
                 *self = Self::Many(many);
             }
-            Self::Many(ids) => ids.push(id),
+            Self::Many(ids) => {
+                if ids.len() == ids.capacity() {
+                    // By a quarter: many of these lists are long, and stay as they are.
+                    ids.reserve_exact(ids.len() / 4 + 1);
+                }
+                ids.push(id);
+            }
         }
     }
 }
