@@ -337,6 +337,16 @@ impl SeriesIndex {
         self.read().sort(ids);
     }
 
+    /// What it takes in memory, with room for more.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let inner = self.read();
+        let names = [&inner.metrics, &inner.tag_keys, &inner.tag_values].map(NameTable::bytes).iter().sum::<usize>();
+        let metrics = inner.by_metric.iter().map(|metric| metric.series.bytes()).sum::<usize>();
+        let tags = inner.by_tag.values().map(|series| 33 + series.bytes()).sum::<usize>();
+        names + inner.keys.bytes() + inner.by_metric.bytes() + metrics + tags
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, IndexState> {
         // Every change below is complete before it can panic, so a poisoned lock guards good data.
         self.inner.read().unwrap_or_else(PoisonError::into_inner)

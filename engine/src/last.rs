@@ -34,8 +34,9 @@ pub struct Unread {
     forgotten: u64,
 }
 
-/// 24 bytes: the state of the sample, if there is one, beside its time and the bits of its value.
+/// 19 bytes: the state of the sample, if there is one, beside its time and the bits of its value.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed)]
 struct LastEntry {
     time: i64,
     bits: u64,
@@ -60,6 +61,12 @@ impl LastEntry {
 impl LastValues {
     pub fn new(unread_below: u32) -> Self {
         Self { known: RwLock::new(LastTable { unread_below, ..LastTable::default() }) }
+    }
+
+    /// What they take in memory, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).entries.bytes()
     }
 
     /// Callers hold the append lock, so that equal times come in the order of writing.

@@ -68,6 +68,12 @@ impl<T> PagedVec<T> {
         self.pages.iter_mut().flatten()
     }
 
+    /// What the pages take, with room for more.
+    pub fn bytes(&self) -> usize {
+        let pages = self.pages.capacity() * size_of::<Vec<T>>();
+        pages + self.pages.iter().map(|page| page.capacity() * size_of::<T>()).sum::<usize>()
+    }
+
     /// Gives back room without items.
     pub fn shrink(&mut self) {
         if let Some(last) = self.pages.last_mut() {

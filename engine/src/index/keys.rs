@@ -83,6 +83,13 @@ impl KeyTable {
         self.ids.find(self.hasher.hash_one(words), |id| self.get(SeriesId(id)) == Some(words)).map(SeriesId)
     }
 
+    /// What the keys take, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let page = |page: &KeyPage| size_of::<KeyPage>() + 4 * page.words.capacity() + 2 * page.ends.capacity();
+        self.rows.pages.iter().map(page).sum::<usize>() + self.ids.bytes()
+    }
+
     /// Adds a key that is not there.
     pub fn push(&mut self, words: &[u32]) {
         let id = self.len() as u32;

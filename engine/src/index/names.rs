@@ -22,6 +22,13 @@ impl NameTable {
         self.texts.len()
     }
 
+    /// What the names take, with room for more; a text is taken to be held by nobody else.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let texts = self.texts.iter().map(|text| 2 * size_of::<usize>() + text.len());
+        self.texts.bytes() + self.ordinals.bytes() + texts.sum::<usize>()
+    }
+
     pub fn text(&self, ordinal: u32) -> &Arc<str> {
         &self.texts[ordinal as usize]
     }

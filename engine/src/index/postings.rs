@@ -26,6 +26,15 @@ impl Postings {
         }
     }
 
+    /// What a list takes beside itself, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Few { .. } => 0,
+            Self::Many(ids) => ids.capacity() * size_of::<SeriesId>(),
+        }
+    }
+
     /// Adds one whose id is larger than those that are there.
     pub fn push(&mut self, id: SeriesId) {
         match self {

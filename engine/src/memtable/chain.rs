@@ -18,6 +18,8 @@ const INT_BIT: u32 = 1 << 31;
 pub const ROWS_MAX: u32 = 1 << 30;
 /// Entries of a page: 64 KiB.
 const PAGE: usize = 4 << 10;
+/// Series of a page of places.
+const PLACES_PAGE: usize = 512;
 /// Entries of the first block of a series and of the largest, heads included.
 const BLOCK_FIRST: u32 = 4;
 const BLOCK_MAX: u32 = 32;
@@ -86,8 +88,9 @@ impl Chain {
 
 #[derive(Debug, Default)]
 pub struct Chains {
-    /// By series: the number of its chain, from 1; 0 where it has none.
-    places: Vec<u32>,
+    /// By series, in pages: the number of its chain, from 1; 0 where it has none. A page of which none has one is empty, so
+    /// that few series with high ids take little.
+    places: Vec<Box<[u32]>>,
     chains: PagedVec<Chain>,
     /// Each with room for [`PAGE`] entries, made as they come.
     pages: Vec<Vec<ChainEntry>>,
@@ -98,9 +101,9 @@ impl Chains {
     pub fn push(&mut self, series: SeriesId, time: Timestamp, value: Value, row: u32) {
         let row = if value.is_int() { row | INT_BIT } else { row };
         let entry = ChainEntry { bits: value.to_bits(), offset: 0, row };
-        let at = match self.places.get(series.0 as usize) {
-            Some(place) if *place > 0 => *place as usize - 1,
-            _ => return self.start(Chain { series, samples: 1, base: time.micros(), entry }),
+        let at = match self.place(series).checked_sub(1) {
+            Some(at) => at as usize,
+            None => return self.start(Chain { series, samples: 1, base: time.micros(), entry }),
         };
         let mut chain = self.chains[at];
         if chain.samples == 1 {
@@ -172,8 +175,13 @@ impl Chains {
     }
 
     fn chain(&self, series: SeriesId) -> Option<&Chain> {
-        let place = *self.places.get(series.0 as usize)?;
-        self.chains.get((place as usize).checked_sub(1)?)
+        self.chains.get(self.place(series).checked_sub(1)? as usize)
+    }
+
+    #[inline]
+    fn place(&self, series: SeriesId) -> u32 {
+        let (page, at) = split_place(series);
+        self.places.get(page).and_then(|page| page.get(at)).copied().unwrap_or(0)
     }
 
     /// Adds the chain of a series that has none yet.
@@ -217,16 +225,22 @@ fn split(at: u32) -> (usize, usize) {
     (at as usize / PAGE, at as usize % PAGE)
 }
 
-/// The place of `series`, with room made for it. Fresh room is zeros that the system makes when they are touched, so
-/// that few series with high ids take little.
-fn place(places: &mut Vec<u32>, series: SeriesId) -> &mut u32 {
-    let at = series.0 as usize;
-    if at >= places.len() {
-        let mut larger = vec![0; (at + 1).max(2 * places.len())];
-        larger[..places.len()].copy_from_slice(places);
-        *places = larger;
+/// The page of a series' place and where it is there.
+fn split_place(series: SeriesId) -> (usize, usize) {
+    (series.0 as usize / PLACES_PAGE, series.0 as usize % PLACES_PAGE)
+}
+
+/// The place of `series`, with room made for it.
+fn place(places: &mut Vec<Box<[u32]>>, series: SeriesId) -> &mut u32 {
+    let (page, at) = split_place(series);
+    if page >= places.len() {
+        places.resize_with(page + 1, Box::default);
     }
-    &mut places[at]
+    let page = &mut places[page];
+    if page.is_empty() {
+        *page = vec![0; PLACES_PAGE].into();
+    }
+    &mut page[at]
 }
 
 /// Goes through samples of a series.

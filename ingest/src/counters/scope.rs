@@ -154,6 +154,13 @@ impl CounterScope {
         }
     }
 
+    /// What its numbers take, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let lists = self.rows_above.capacity() + self.changed.capacity() + self.unkept.capacity();
+        self.cells.bytes() + self.stored.bytes() + self.rows.bytes() + lists * size_of::<u32>()
+    }
+
     pub fn counter(&self, name: u32) -> Option<f64> {
         match self.cells[self.row(name)? as usize].number {
             CellNumber::Counter(value) => Some(value),
