@@ -30,7 +30,7 @@ use self::keys::{KeyTable, WORDS_MAX};
 use self::names::NameTable;
 use self::postings::Postings;
 use crate::error::{Error, Result};
-use crate::paged::PagedVec;
+use crate::paged::PagedTable;
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
 pub use self::ids::{Ids, JOB_TAG};
@@ -90,7 +90,7 @@ struct IndexState {
     tag_values: NameTable,
     keys: KeyTable,
     /// By ordinal of the metric.
-    by_metric: PagedVec<Metric>,
+    by_metric: PagedTable<Metric>,
     key_sets: KeySets,
     /// By ordinals of key and value.
     by_tag: AHashMap<(u32, u32), Postings>,

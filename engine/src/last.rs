@@ -5,7 +5,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use crate::paged::PagedVec;
+use crate::paged::PagedTable;
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
@@ -25,7 +25,7 @@ struct LastTable {
     unread_below: u32,
     /// How often something was forgotten.
     forgotten: u64,
-    entries: PagedVec<LastEntry>,
+    entries: PagedTable<LastEntry>,
 }
 
 /// Segments must be asked: what [`LastValues::fill`] wants to be given back.
@@ -127,7 +127,7 @@ impl LastValues {
     }
 }
 
-fn slot(entries: &mut PagedVec<LastEntry>, series: SeriesId) -> &mut LastEntry {
+fn slot(entries: &mut PagedTable<LastEntry>, series: SeriesId) -> &mut LastEntry {
     let at = series.0 as usize;
     entries.grow_to(at + 1);
     &mut entries[at]

@@ -107,7 +107,7 @@ pub use meta::{
 };
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;
-pub use paged::PagedVec;
+pub use paged::PagedTable;
 pub use recover::RecoveryReport;
 pub use retention::Retention;
 pub use sample::SampleBatch;

@@ -1,4 +1,4 @@
-//! Vectors of things that are many and are there for long: they grow page by page, so nothing is moved when they do, and
+//! Tables of things that are many and are there for long: they grow page by page, so nothing is moved when they do, and
 //! less than a page is spare. A vector that doubles has a third of its room spare on average, and leaves behind as much
 //! as it takes.
 
@@ -9,20 +9,20 @@ use std::ops::{Index, IndexMut};
 const PAGE_BITS: u32 = 9;
 const PAGE: usize = 1 << PAGE_BITS;
 
-/// A vector in pages of [`PAGE`] items.
+/// Items by their numbers, in pages of [`PAGE`] items.
 #[derive(Clone, Debug)]
-pub struct PagedVec<T> {
+pub struct PagedTable<T> {
     /// All but the last are full. The first one grows as any vector: many have few items.
     pages: Vec<Vec<T>>,
 }
 
-impl<T> Default for PagedVec<T> {
+impl<T> Default for PagedTable<T> {
     fn default() -> Self {
         Self { pages: Vec::new() }
     }
 }
 
-impl<T> PagedVec<T> {
+impl<T> PagedTable<T> {
     pub fn len(&self) -> usize {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
     }
@@ -83,7 +83,7 @@ impl<T> PagedVec<T> {
     }
 }
 
-impl<T: Default> PagedVec<T> {
+impl<T: Default> PagedTable<T> {
     /// Makes it this long with defaults, if it is shorter.
     pub fn grow_to(&mut self, len: usize) {
         for _ in self.len()..len {
@@ -92,7 +92,7 @@ impl<T: Default> PagedVec<T> {
     }
 }
 
-impl<T> Index<usize> for PagedVec<T> {
+impl<T> Index<usize> for PagedTable<T> {
     type Output = T;
 
     #[inline]
@@ -101,14 +101,14 @@ impl<T> Index<usize> for PagedVec<T> {
     }
 }
 
-impl<T> IndexMut<usize> for PagedVec<T> {
+impl<T> IndexMut<usize> for PagedTable<T> {
     #[inline]
     fn index_mut(&mut self, at: usize) -> &mut T {
         &mut self.pages[at >> PAGE_BITS][at & (PAGE - 1)]
     }
 }
 
-impl<T> IntoIterator for PagedVec<T> {
+impl<T> IntoIterator for PagedTable<T> {
     type Item = T;
     type IntoIter = Flatten<std::vec::IntoIter<Vec<T>>>;
 
@@ -117,7 +117,7 @@ impl<T> IntoIterator for PagedVec<T> {
     }
 }
 
-impl<'a, T> IntoIterator for &'a PagedVec<T> {
+impl<'a, T> IntoIterator for &'a PagedTable<T> {
     type Item = &'a T;
     type IntoIter = Flatten<std::slice::Iter<'a, Vec<T>>>;
 

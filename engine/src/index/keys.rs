@@ -15,14 +15,14 @@ const _: () = assert!(PAGE * WORDS_MAX <= u16::MAX as usize);
 
 #[derive(Debug, Default)]
 pub struct KeyTable {
-    rows: KeyRows,
+    rows: KeyPages,
     ids: NumberTable,
     hasher: RandomState,
 }
 
 /// In pages, so that few words more than those of the keys are held, and none is moved but within a page.
 #[derive(Debug, Default)]
-struct KeyRows {
+struct KeyPages {
     /// All but the last have [`PAGE`] keys.
     pages: Vec<KeyPage>,
 }
@@ -35,7 +35,7 @@ struct KeyPage {
     ends: Vec<u16>,
 }
 
-impl KeyRows {
+impl KeyPages {
     fn len(&self) -> usize {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.ends.len())
     }
@@ -105,7 +105,7 @@ impl KeyTable {
     }
 }
 
-fn hash_of(hasher: &RandomState, rows: &KeyRows, id: u32) -> u64 {
+fn hash_of(hasher: &RandomState, rows: &KeyPages, id: u32) -> u64 {
     hasher.hash_one(rows.get(id as usize).unwrap_or_default())
 }
 

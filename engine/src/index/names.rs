@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ahash::RandomState;
 
 use super::numbers::NumberTable;
-use crate::paged::PagedVec;
+use crate::paged::PagedTable;
 
 #[derive(Debug, Default)]
 pub struct NameTable {
     /// By ordinal: the number of a name among those of its kind, in the order of first sight, from 0.
-    texts: PagedVec<Arc<str>>,
+    texts: PagedTable<Arc<str>>,
     ordinals: NumberTable,
     hasher: RandomState,
     /// Ordinals in the order of their names, of those that existed at the last lookup.

@@ -6,7 +6,7 @@
 //! too far from the header's begins a new, small block. Blocks are cut from pages in order. Nothing is moved but a first
 //! sample, and memory is released only as a whole.
 
-use crate::paged::PagedVec;
+use crate::paged::PagedTable;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
 use crate::value::{Value, ValueType};
@@ -58,13 +58,13 @@ struct Chain {
     samples: u32,
     /// The time in the last block's head; of a series with one sample that sample's.
     base: i64,
-    /// The only sample, or where the blocks of several are: see [`Places`].
+    /// The only sample, or where the blocks of several are: see [`ChainPlaces`].
     entry: ChainEntry,
 }
 
 /// Where the samples of a series are: numbers of entries over all pages.
 #[derive(Clone, Copy, Debug)]
-struct Places {
+struct ChainPlaces {
     /// The first block.
     first: u32,
     /// The last block, the place of the next sample in it, and its end.
@@ -74,13 +74,13 @@ struct Places {
 }
 
 impl Chain {
-    fn places(&self) -> Places {
+    fn places(&self) -> ChainPlaces {
         let ChainEntry { bits, offset, row } = self.entry;
-        Places { first: bits as u32, block: (bits >> 32) as u32, at: offset.cast_unsigned(), end: row }
+        ChainPlaces { first: bits as u32, block: (bits >> 32) as u32, at: offset.cast_unsigned(), end: row }
     }
 
-    fn set_places(&mut self, places: Places) {
-        let Places { first, block, at, end } = places;
+    fn set_places(&mut self, places: ChainPlaces) {
+        let ChainPlaces { first, block, at, end } = places;
         let bits = u64::from(first) | u64::from(block) << 32;
         self.entry = ChainEntry { bits, offset: at.cast_signed(), row: end };
     }
@@ -91,7 +91,7 @@ pub struct Chains {
     /// By series, in pages: the number of its chain, from 1; 0 where it has none. A page of which none has one is empty, so
     /// that few series with high ids take little.
     places: Vec<Box<[u32]>>,
-    chains: PagedVec<Chain>,
+    chains: PagedTable<Chain>,
     /// Each with room for [`PAGE`] entries, made as they come.
     pages: Vec<Vec<ChainEntry>>,
 }
@@ -112,7 +112,7 @@ impl Chains {
             let (page, head) = split(block);
             self.pages[page][head] = ChainEntry::head(chain.base);
             self.pages[page][head + 1] = chain.entry;
-            chain.set_places(Places { first: block, block, at: block + 2, end: block + BLOCK_FIRST });
+            chain.set_places(ChainPlaces { first: block, block, at: block + 2, end: block + BLOCK_FIRST });
         }
         let mut places = chain.places();
         let offset = time.micros().checked_sub(chain.base).and_then(|offset| i32::try_from(offset).ok());
@@ -193,7 +193,7 @@ impl Chains {
 
     /// Gives a chain room for a sample at `base`; `full` tells that there was none, rather than that the time is far from
     /// the others.
-    fn open_block(&mut self, before: Places, base: i64, full: bool) -> Places {
+    fn open_block(&mut self, before: ChainPlaces, base: i64, full: bool) -> ChainPlaces {
         let size = if full { (2 * (before.end - before.block)).min(BLOCK_MAX) } else { BLOCK_MIN };
         let block = self.cut(size);
         let (page, head) = split(block);
@@ -202,7 +202,7 @@ impl Chains {
         let head = &mut self.pages[page][head];
         head.offset = block.cast_signed();
         head.row = before.at - before.block - 1;
-        Places { first: before.first, block, at: block + 1, end: block + size }
+        ChainPlaces { first: before.first, block, at: block + 1, end: block + size }
     }
 
     /// A new block of `size` entries.

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn items_are_found_where_they_were_put_whatever_the_length() {
     for len in [0, 1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE + 7] {
-        let mut items = PagedVec::default();
+        let mut items = PagedTable::default();
         (0..len).for_each(|item| items.push(item));
         assert_eq!((items.len(), items.is_empty()), (len, len == 0));
         assert!((0..len).all(|at| items.get(at) == Some(&at) && items[at] == at));
@@ -21,7 +21,7 @@ fn items_are_found_where_they_were_put_whatever_the_length() {
 
 #[test]
 fn less_than_a_page_is_spare_and_nothing_is_moved() {
-    let mut items = PagedVec::default();
+    let mut items = PagedTable::default();
     (0..PAGE as u64).for_each(|item| items.push(item));
     let first: *const u64 = &items[0];
     (0..10 * PAGE as u64).for_each(|item| items.push(item));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use telem_engine::{NumberTable, PagedVec};
+use telem_engine::{NumberTable, PagedTable};
 use tokio::sync::Notify;
 
 use super::cell::{CellNumber, CounterCell, StoredCell};
@@ -16,12 +16,12 @@ pub const NO_ROW: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct CounterScope {
     /// In the order in which they came.
-    pub cells: PagedVec<CounterCell>,
+    pub cells: PagedTable<CounterCell>,
     /// By name: rows of those that are not at the place of their name's number, where all are until names leave or come
     /// in another order.
     rows: NumberTable,
     /// By row, where it is stored.
-    pub stored: PagedVec<StoredCell>,
+    pub stored: PagedTable<StoredCell>,
     /// Of a sum: numbers whose names left, by a hash of the name. Two of the two million names that there may be have
     /// one hash with a probability of one in ten million.
     pub left: AHashMap<u64, CellNumber>,
