@@ -72,8 +72,9 @@ impl LastValues {
     /// Callers hold the append lock, so that equal times come in the order of writing.
     pub fn update(&self, batch: &SampleBatch) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.entries.grow_to(batch.highest_series().map_or(0, |id| id.0 as usize + 1));
         for (series, time, value) in batch.iter() {
-            let entry = slot(&mut known.entries, series);
+            let entry = &mut known.entries[series.0 as usize];
             if !entry.is_known || entry.time <= time.micros() {
                 entry.set(time, value);
             }

@@ -79,6 +79,23 @@ impl Chain {
         ChainPlaces { first: bits as u32, block: (bits >> 32) as u32, at: offset.cast_unsigned(), end: row }
     }
 
+    /// The place of the next sample, if the last block has room; it is taken then.
+    #[inline]
+    fn take_place(&mut self) -> Option<u32> {
+        if self.samples == 1 { None } else { self.take_place_of_several() }
+    }
+
+    #[inline]
+    fn take_place_of_several(&mut self) -> Option<u32> {
+        let (at, end) = (self.entry.offset.cast_unsigned(), self.entry.row);
+        if at >= end {
+            return None;
+        }
+        self.entry.offset = (at + 1).cast_signed();
+        self.samples += 1;
+        Some(at)
+    }
+
     fn set_places(&mut self, places: ChainPlaces) {
         let ChainPlaces { first, block, at, end } = places;
         let bits = u64::from(first) | u64::from(block) << 32;
@@ -105,7 +122,16 @@ impl Chains {
             Some(at) => at as usize,
             None => return self.start(Chain { series, samples: 1, base: time.micros(), entry }),
         };
-        let mut chain = self.chains[at];
+        let chain = &mut self.chains[at];
+        let offset = time.micros().checked_sub(chain.base).and_then(|offset| i32::try_from(offset).ok());
+        if let Some(offset) = offset
+            && let Some(place) = chain.take_place()
+        {
+            let (page, place) = split(place);
+            self.pages[page][place] = ChainEntry { offset, ..entry };
+            return;
+        }
+        let mut chain = *chain;
         if chain.samples == 1 {
             // From now on it is a head with several entries.
             let block = self.cut(BLOCK_FIRST);
@@ -114,21 +140,20 @@ impl Chains {
             self.pages[page][head + 1] = chain.entry;
             chain.set_places(ChainPlaces { first: block, block, at: block + 2, end: block + BLOCK_FIRST });
         }
-        let mut places = chain.places();
-        let offset = time.micros().checked_sub(chain.base).and_then(|offset| i32::try_from(offset).ok());
+        let places = chain.places();
         let offset = match offset {
             Some(offset) if places.at < places.end => offset,
             fits => {
-                places = self.open_block(places, time.micros(), fits.is_some());
+                chain.set_places(self.open_block(places, time.micros(), fits.is_some()));
                 chain.base = time.micros();
                 0
             }
         };
-        let (page, place) = split(places.at);
-        self.pages[page][place] = ChainEntry { offset, ..entry };
-        places.at += 1;
-        chain.samples += 1;
-        chain.set_places(places);
+        // There is one: of a new block, or of the first.
+        if let Some(place) = chain.take_place_of_several() {
+            let (page, place) = split(place);
+            self.pages[page][place] = ChainEntry { offset, ..entry };
+        }
         self.chains[at] = chain;
     }
 
