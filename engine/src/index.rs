@@ -30,6 +30,7 @@ use self::keys::{KeyTable, WORDS_MAX};
 use self::names::NameTable;
 use self::postings::Postings;
 use crate::error::{Error, Result};
+use crate::paged::PagedTable;
 use crate::series::{self, RawKey, SeriesId, SeriesKey, TagSet};
 
 pub use self::ids::{Ids, JOB_TAG};
@@ -89,7 +90,7 @@ struct IndexState {
     tag_values: NameTable,
     keys: KeyTable,
     /// By ordinal of the metric.
-    by_metric: Vec<Metric>,
+    by_metric: PagedTable<Metric>,
     key_sets: KeySets,
     /// By ordinals of key and value.
     by_tag: AHashMap<(u32, u32), Postings>,
@@ -336,6 +337,16 @@ impl SeriesIndex {
         self.read().sort(ids);
     }
 
+    /// What it takes in memory, with room for more.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        let inner = self.read();
+        let names = [&inner.metrics, &inner.tag_keys, &inner.tag_values].map(NameTable::bytes).iter().sum::<usize>();
+        let metrics = inner.by_metric.iter().map(|metric| metric.series.bytes()).sum::<usize>();
+        let tags = inner.by_tag.values().map(|series| 33 + series.bytes()).sum::<usize>();
+        names + inner.keys.bytes() + inner.by_metric.bytes() + metrics + tags
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, IndexState> {
         // Every change below is complete before it can panic, so a poisoned lock guards good data.
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
@@ -425,7 +436,7 @@ impl IndexState {
     fn insert(&mut self, words: &[u32]) {
         let id = SeriesId(u32::try_from(self.keys.len()).unwrap_or(u32::MAX));
         let (metric, tags) = (words[0] as usize, words[1..].chunks_exact(2));
-        self.by_metric.resize_with(self.metrics.len(), Metric::default);
+        self.by_metric.grow_to(self.metrics.len());
         self.values_of.resize_with(self.tag_keys.len(), Vec::new);
         let metric = &mut self.by_metric[metric];
         // Ids grow, so pushing keeps every posting list sorted.

@@ -5,6 +5,7 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use crate::paged::PagedTable;
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
@@ -24,7 +25,7 @@ struct LastTable {
     unread_below: u32,
     /// How often something was forgotten.
     forgotten: u64,
-    entries: Vec<LastEntry>,
+    entries: PagedTable<LastEntry>,
 }
 
 /// Segments must be asked: what [`LastValues::fill`] wants to be given back.
@@ -33,8 +34,9 @@ pub struct Unread {
     forgotten: u64,
 }
 
-/// 24 bytes: the state of the sample, if there is one, beside its time and the bits of its value.
+/// 19 bytes: the state of the sample, if there is one, beside its time and the bits of its value.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(C, packed)]
 struct LastEntry {
     time: i64,
     bits: u64,
@@ -61,11 +63,18 @@ impl LastValues {
         Self { known: RwLock::new(LastTable { unread_below, ..LastTable::default() }) }
     }
 
+    /// What they take in memory, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).entries.bytes()
+    }
+
     /// Callers hold the append lock, so that equal times come in the order of writing.
     pub fn update(&self, batch: &SampleBatch) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.entries.grow_to(batch.highest_series().map_or(0, |id| id.0 as usize + 1));
         for (series, time, value) in batch.iter() {
-            let entry = slot(&mut known.entries, series);
+            let entry = &mut known.entries[series.0 as usize];
             if !entry.is_known || entry.time <= time.micros() {
                 entry.set(time, value);
             }
@@ -119,11 +128,9 @@ impl LastValues {
     }
 }
 
-fn slot(entries: &mut Vec<LastEntry>, series: SeriesId) -> &mut LastEntry {
+fn slot(entries: &mut PagedTable<LastEntry>, series: SeriesId) -> &mut LastEntry {
     let at = series.0 as usize;
-    if entries.len() <= at {
-        entries.resize(at + 1, LastEntry::default());
-    }
+    entries.grow_to(at + 1);
     &mut entries[at]
 }
 

@@ -67,6 +67,7 @@ mod memtable;
 pub mod meta;
 pub mod mirror;
 pub mod options;
+mod paged;
 pub mod progress;
 mod recover;
 pub mod repair;
@@ -106,6 +107,7 @@ pub use meta::{
 };
 pub use mirror::{Mirror, MirrorReport};
 pub use options::Options;
+pub use paged::PagedTable;
 pub use recover::RecoveryReport;
 pub use retention::Retention;
 pub use sample::SampleBatch;

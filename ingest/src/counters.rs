@@ -192,6 +192,13 @@ impl CounterTable {
         self.lock().let_idle_names_go(looks)
     }
 
+    /// Gives back room of a scope that is there for what comes next: nothing comes for a while.
+    pub fn shrink(&self, scope: ScopeId) {
+        if let Some(scope) = self.lock().scope_mut(scope) {
+            scope.shrink();
+        }
+    }
+
     /// Forgets a scope. What its values were added to stays as it is.
     pub fn close(&self, scope: ScopeId) {
         let closed = self.lock().scopes.get_mut(scope.0 as usize).and_then(Option::take);
@@ -321,7 +328,7 @@ impl CounterTable {
     pub fn readings(&self, scope: ScopeId, first: usize) -> Vec<CounterReading> {
         let inner = self.lock();
         let Some(scope) = inner.scope(scope) else { return Vec::new() };
-        scope.cells.iter().skip(first).take(READINGS_AT_ONCE).map(|cell| inner.reading(cell)).collect()
+        scope.cells.iter_from(first).take(READINGS_AT_ONCE).map(|cell| inner.reading(cell)).collect()
     }
 
     /// All readings of a scope.

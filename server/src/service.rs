@@ -27,6 +27,7 @@ use tokio::net::TcpListener;
 
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
+use crate::footprint;
 use crate::join::{Join, JoinError};
 use crate::membership::forward::InSight;
 use crate::membership::{self, NodeRoster};
@@ -327,6 +328,7 @@ async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl F
         () = watching => {}
         () = sweeping => {}
         () = working => {}
+        () = footprint::return_memory_forever() => {}
     }
     closings.await;
     if let Some(slots) = parts.slots {

@@ -708,3 +708,28 @@ fn nothing_is_durable_in_a_directory_that_was_moved_removed_or_replaced() {
     bed.reopen();
     bed.check();
 }
+
+#[test]
+fn a_series_that_one_of_many_jobs_left_takes_a_hundred_and_twenty_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), Options::default()).unwrap();
+    let (jobs, metrics) = (200, 100);
+    for job in 0..jobs {
+        let mut batch = SampleBatch::default();
+        for metric in 0..metrics {
+            let slot = job.to_string();
+            let tags = TagSet::new([("host", "node"), (crate::meta::JOB_SLOT_TAG, &slot)]).unwrap();
+            let series = db.series(&SeriesKey::new(&format!("metric_{metric}"), tags).unwrap()).unwrap();
+            batch.push(series, Timestamp::from_seconds(job), Value::Int(metric));
+        }
+        db.append(&batch, Durability::Buffered).unwrap();
+    }
+    let held = || {
+        let memtable = db.inner.view().active.bytes() as usize;
+        (db.inner.index.bytes() + db.inner.last.bytes() + memtable) as i64 / (jobs * metrics)
+    };
+    let before = held();
+    db.flush().unwrap();
+    let after = held();
+    assert!(before < 120 && after < 75, "{before} bytes, {after} once they are in segments");
+}

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ahash::RandomState;
 
 use super::numbers::NumberTable;
+use crate::paged::PagedTable;
 
 #[derive(Debug, Default)]
 pub struct NameTable {
     /// By ordinal: the number of a name among those of its kind, in the order of first sight, from 0.
-    texts: Vec<Arc<str>>,
+    texts: PagedTable<Arc<str>>,
     ordinals: NumberTable,
     hasher: RandomState,
     /// Ordinals in the order of their names, of those that existed at the last lookup.
@@ -19,6 +20,13 @@ pub struct NameTable {
 impl NameTable {
     pub fn len(&self) -> usize {
         self.texts.len()
+    }
+
+    /// What the names take, with room for more; a text is taken to be held by nobody else.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let texts = self.texts.iter().map(|text| 2 * size_of::<usize>() + text.len());
+        self.texts.bytes() + self.ordinals.bytes() + texts.sum::<usize>()
     }
 
     pub fn text(&self, ordinal: u32) -> &Arc<str> {

@@ -34,6 +34,11 @@ impl NumberTable {
         self.len += 1;
     }
 
+    /// What it takes.
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<u32>()
+    }
+
     /// Makes room for `len` numbers together.
     pub fn make_room(&mut self, len: usize, hash_of: impl Fn(u32) -> u64) {
         let slots = (len * 3).div_ceil(2).next_power_of_two().max(8);

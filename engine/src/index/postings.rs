@@ -26,6 +26,15 @@ impl Postings {
         }
     }
 
+    /// What a list takes beside itself, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Few { .. } => 0,
+            Self::Many(ids) => ids.capacity() * size_of::<SeriesId>(),
+        }
+    }
+
     /// Adds one whose id is larger than those that are there.
     pub fn push(&mut self, id: SeriesId) {
         match self {
@@ -39,7 +48,13 @@ impl Postings {
                 many.push(id);
                 *self = Self::Many(many);
             }
-            Self::Many(ids) => ids.push(id),
+            Self::Many(ids) => {
+                if ids.len() == ids.capacity() {
+                    // By a quarter: many of these lists are long, and stay as they are.
+                    ids.reserve_exact(ids.len() / 4 + 1);
+                }
+                ids.push(id);
+            }
         }
     }
 }

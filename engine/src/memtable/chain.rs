@@ -1,10 +1,12 @@
 //! Chains of blocks, in which the samples of each series are stored one after another.
 //!
 //! A block is a header and room for samples of 16 bytes each: the 64 bits of the value, the time as its distance from
-//! the header's time, and the row. The blocks of a series double from 1 to 31 samples, so a series with one sample
-//! takes 32 bytes, and one with many takes little more than its samples. A time too far from the header's begins a new,
-//! small block. Blocks are cut from pages in order. Nothing is moved, and memory is released only as a whole.
+//! the header's time, and the row. The blocks of a series double from 3 to 31 samples, and the only sample of a series is
+//! in its chain, so a series with one sample takes 32 bytes, and one with many takes little more than its samples. A time
+//! too far from the header's begins a new, small block. Blocks are cut from pages in order. Nothing is moved but a first
+//! sample, and memory is released only as a whole.
 
+use crate::paged::PagedTable;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
 use crate::value::{Value, ValueType};
@@ -16,9 +18,13 @@ const INT_BIT: u32 = 1 << 31;
 pub const ROWS_MAX: u32 = 1 << 30;
 /// Entries of a page: 64 KiB.
 const PAGE: usize = 4 << 10;
+/// Series of a page of places.
+const PLACES_PAGE: usize = 512;
 /// Entries of the first block of a series and of the largest, heads included.
-const BLOCK_MIN: u32 = 2;
+const BLOCK_FIRST: u32 = 4;
 const BLOCK_MAX: u32 = 32;
+/// Entries of a block that begins because a time is far from the others.
+const BLOCK_MIN: u32 = 2;
 
 /// A sample, or the head of a block: see [`ChainEntry::head`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,26 +51,64 @@ pub struct Sample {
     pub value: Value,
 }
 
-/// The samples of one series. Places are numbers of entries over all pages.
+/// The samples of one series.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     series: SeriesId,
+    samples: u32,
+    /// The time in the last block's head; of a series with one sample that sample's.
+    base: i64,
+    /// The only sample, or where the blocks of several are: see [`ChainPlaces`].
+    entry: ChainEntry,
+}
+
+/// Where the samples of a series are: numbers of entries over all pages.
+#[derive(Clone, Copy, Debug)]
+struct ChainPlaces {
     /// The first block.
     first: u32,
     /// The last block, the place of the next sample in it, and its end.
     block: u32,
     at: u32,
     end: u32,
-    samples: u32,
-    /// The time in the last block's head.
-    base: i64,
+}
+
+impl Chain {
+    fn places(&self) -> ChainPlaces {
+        let ChainEntry { bits, offset, row } = self.entry;
+        ChainPlaces { first: bits as u32, block: (bits >> 32) as u32, at: offset.cast_unsigned(), end: row }
+    }
+
+    /// The place of the next sample, if the last block has room; it is taken then.
+    #[inline]
+    fn take_place(&mut self) -> Option<u32> {
+        if self.samples == 1 { None } else { self.take_place_of_several() }
+    }
+
+    #[inline]
+    fn take_place_of_several(&mut self) -> Option<u32> {
+        let (at, end) = (self.entry.offset.cast_unsigned(), self.entry.row);
+        if at >= end {
+            return None;
+        }
+        self.entry.offset = (at + 1).cast_signed();
+        self.samples += 1;
+        Some(at)
+    }
+
+    fn set_places(&mut self, places: ChainPlaces) {
+        let ChainPlaces { first, block, at, end } = places;
+        let bits = u64::from(first) | u64::from(block) << 32;
+        self.entry = ChainEntry { bits, offset: at.cast_signed(), row: end };
+    }
 }
 
 #[derive(Debug, Default)]
 pub struct Chains {
-    /// By series: the number of its chain, from 1; 0 where it has none.
-    places: Vec<u32>,
-    chains: Vec<Chain>,
+    /// By series, in pages: the number of its chain, from 1; 0 where it has none. A page of which none has one is empty, so
+    /// that few series with high ids take little.
+    places: Vec<Box<[u32]>>,
+    chains: PagedTable<Chain>,
     /// Each with room for [`PAGE`] entries, made as they come.
     pages: Vec<Vec<ChainEntry>>,
 }
@@ -72,25 +116,45 @@ pub struct Chains {
 impl Chains {
     /// `row` grows from one to the next.
     pub fn push(&mut self, series: SeriesId, time: Timestamp, value: Value, row: u32) {
-        let at = match self.places.get(series.0 as usize) {
-            Some(place) if *place > 0 => *place as usize - 1,
-            _ => self.start(series),
+        let row = if value.is_int() { row | INT_BIT } else { row };
+        let entry = ChainEntry { bits: value.to_bits(), offset: 0, row };
+        let at = match self.place(series).checked_sub(1) {
+            Some(at) => at as usize,
+            None => return self.start(Chain { series, samples: 1, base: time.micros(), entry }),
         };
-        let chain = self.chains[at];
+        let chain = &mut self.chains[at];
         let offset = time.micros().checked_sub(chain.base).and_then(|offset| i32::try_from(offset).ok());
+        if let Some(offset) = offset
+            && let Some(place) = chain.take_place()
+        {
+            let (page, place) = split(place);
+            self.pages[page][place] = ChainEntry { offset, ..entry };
+            return;
+        }
+        let mut chain = *chain;
+        if chain.samples == 1 {
+            // From now on it is a head with several entries.
+            let block = self.cut(BLOCK_FIRST);
+            let (page, head) = split(block);
+            self.pages[page][head] = ChainEntry::head(chain.base);
+            self.pages[page][head + 1] = chain.entry;
+            chain.set_places(ChainPlaces { first: block, block, at: block + 2, end: block + BLOCK_FIRST });
+        }
+        let places = chain.places();
         let offset = match offset {
-            Some(offset) if chain.at < chain.end => offset,
+            Some(offset) if places.at < places.end => offset,
             fits => {
-                self.open_block(at, time.micros(), fits.is_some());
+                chain.set_places(self.open_block(places, time.micros(), fits.is_some()));
+                chain.base = time.micros();
                 0
             }
         };
-        let chain = &mut self.chains[at];
-        let (page, entry) = split(chain.at);
-        let row = if value.is_int() { row | INT_BIT } else { row };
-        self.pages[page][entry] = ChainEntry { bits: value.to_bits(), offset, row };
-        chain.at += 1;
-        chain.samples += 1;
+        // There is one: of a new block, or of the first.
+        if let Some(place) = chain.take_place_of_several() {
+            let (page, place) = split(place);
+            self.pages[page][place] = ChainEntry { offset, ..entry };
+        }
+        self.chains[at] = chain;
     }
 
     /// Memory that samples take.
@@ -136,41 +200,34 @@ impl Chains {
     }
 
     fn chain(&self, series: SeriesId) -> Option<&Chain> {
-        let place = *self.places.get(series.0 as usize)?;
-        self.chains.get((place as usize).checked_sub(1)?)
+        self.chains.get(self.place(series).checked_sub(1)? as usize)
     }
 
-    /// The chain of a series that has none yet.
-    fn start(&mut self, series: SeriesId) -> usize {
-        self.chains.push(Chain { series, first: 0, block: 0, at: 0, end: 0, samples: 0, base: 0 });
+    #[inline]
+    fn place(&self, series: SeriesId) -> u32 {
+        let (page, at) = split_place(series);
+        self.places.get(page).and_then(|page| page.get(at)).copied().unwrap_or(0)
+    }
+
+    /// Adds the chain of a series that has none yet.
+    fn start(&mut self, chain: Chain) {
+        self.chains.push(chain);
         // There are no more chains than rows.
-        *place(&mut self.places, series) = self.chains.len() as u32;
-        self.chains.len() - 1
+        *place(&mut self.places, chain.series) = self.chains.len() as u32;
     }
 
-    /// Gives chain `at` room for a sample at `base`; `full` tells that there was none, rather than that the
-    /// time is far from the others.
-    fn open_block(&mut self, at: usize, base: i64, full: bool) {
-        let before = self.chains[at];
-        let size = match before.end - before.block {
-            0 => BLOCK_MIN,
-            size if full => (2 * size).min(BLOCK_MAX),
-            // A jump back and forth must not leave large blocks all but empty.
-            _ => BLOCK_MIN,
-        };
+    /// Gives a chain room for a sample at `base`; `full` tells that there was none, rather than that the time is far from
+    /// the others.
+    fn open_block(&mut self, before: ChainPlaces, base: i64, full: bool) -> ChainPlaces {
+        let size = if full { (2 * (before.end - before.block)).min(BLOCK_MAX) } else { BLOCK_MIN };
         let block = self.cut(size);
         let (page, head) = split(block);
         self.pages[page][head] = ChainEntry::head(base);
-        let chain = &mut self.chains[at];
-        if before.samples == 0 {
-            chain.first = block;
-        } else {
-            let (page, head) = split(before.block);
-            let head = &mut self.pages[page][head];
-            head.offset = block.cast_signed();
-            head.row = before.at - before.block - 1;
-        }
-        (chain.block, chain.at, chain.end, chain.base) = (block, block + 1, block + size, base);
+        let (page, head) = split(before.block);
+        let head = &mut self.pages[page][head];
+        head.offset = block.cast_signed();
+        head.row = before.at - before.block - 1;
+        ChainPlaces { first: before.first, block, at: block + 1, end: block + size }
     }
 
     /// A new block of `size` entries.
@@ -193,16 +250,22 @@ fn split(at: u32) -> (usize, usize) {
     (at as usize / PAGE, at as usize % PAGE)
 }
 
-/// The place of `series`, with room made for it. Fresh room is zeros that the system makes when they are touched, so
-/// that few series with high ids take little.
-fn place(places: &mut Vec<u32>, series: SeriesId) -> &mut u32 {
-    let at = series.0 as usize;
-    if at >= places.len() {
-        let mut larger = vec![0; (at + 1).max(2 * places.len())];
-        larger[..places.len()].copy_from_slice(places);
-        *places = larger;
+/// The page of a series' place and where it is there.
+fn split_place(series: SeriesId) -> (usize, usize) {
+    (series.0 as usize / PLACES_PAGE, series.0 as usize % PLACES_PAGE)
+}
+
+/// The place of `series`, with room made for it.
+fn place(places: &mut Vec<Box<[u32]>>, series: SeriesId) -> &mut u32 {
+    let (page, at) = split_place(series);
+    if page >= places.len() {
+        places.resize_with(page + 1, Box::default);
     }
-    &mut places[at]
+    let page = &mut places[page];
+    if page.is_empty() {
+        *page = vec![0; PLACES_PAGE].into();
+    }
+    &mut page[at]
 }
 
 /// Goes through samples of a series.
@@ -214,25 +277,35 @@ pub struct Walk<'a> {
     base: i64,
     /// The block after this one; `None` in the last.
     next: Option<u32>,
-    last: Option<&'a Chain>,
+    /// The last block, and the place behind its last sample.
+    last: (u32, u32),
     rows: u32,
 }
 
 impl<'a> Walk<'a> {
     fn new(pages: &'a [Vec<ChainEntry>], chain: Option<&'a Chain>, rows: u32) -> Self {
-        let next = chain.filter(|chain| chain.samples > 0).map(|chain| chain.first);
-        Self { pages, entries: &[], base: 0, next, last: chain, rows }
+        let none = Self { pages, entries: &[], base: 0, next: None, last: (0, 0), rows };
+        match chain {
+            None => none,
+            Some(chain) if chain.samples == 1 => {
+                Self { entries: std::slice::from_ref(&chain.entry), base: chain.base, ..none }
+            }
+            Some(chain) => {
+                let places = chain.places();
+                Self { next: Some(places.first), last: (places.block, places.at), ..none }
+            }
+        }
     }
 
     /// Goes on with the next block.
     fn advance(&mut self) -> Option<()> {
-        let (block, chain) = (self.next?, self.last?);
+        let (block, (last, end)) = (self.next?, self.last);
         let (page, at) = split(block);
         let page: &'a [ChainEntry] = &self.pages[page];
         let head = page[at];
         self.base = head.bits.cast_signed();
-        let samples = if block == chain.block { chain.at - block - 1 } else { head.row };
-        self.next = (block != chain.block).then_some(head.offset.cast_unsigned());
+        let samples = if block == last { end - block - 1 } else { head.row };
+        self.next = (block != last).then_some(head.offset.cast_unsigned());
         self.entries = &page[at + 1..][..samples as usize];
         Some(())
     }

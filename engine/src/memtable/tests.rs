@@ -136,11 +136,11 @@ fn times_that_jump_back_and_forth_take_a_bounded_room() {
 }
 
 #[test]
-fn many_series_with_one_sample_each_take_less_than_eighty_bytes() {
+fn many_series_with_one_sample_each_take_less_than_forty_bytes() {
     let memtable = Memtable::default();
     memtable.append(&batch(&(0..50_000).map(|series| sample(series, 0, 1)).collect::<Vec<_>>()));
     let a_series = memtable.bytes() / 50_000;
-    assert!(a_series < 80, "{a_series} bytes a series");
+    assert!(a_series < 40, "{a_series} bytes a series");
 }
 
 #[test]

@@ -92,7 +92,8 @@ pub struct CounterCell {
 /// What becomes of the number of a lane that is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredCell {
-    pub series: CellSeries,
+    /// As [`CellSeries`] in 32 bits: no database has so many series that its last ids have another meaning.
+    series: u32,
     /// It is to become a sample.
     pub is_changed: bool,
     /// It is to be kept until then; never where it is not to become a sample.
@@ -101,7 +102,28 @@ pub struct StoredCell {
 
 impl Default for StoredCell {
     fn default() -> Self {
-        Self { series: CellSeries::Unknown, is_changed: false, is_unkept: false }
+        Self { series: Self::UNKNOWN, is_changed: false, is_unkept: false }
+    }
+}
+
+impl StoredCell {
+    const UNKNOWN: u32 = u32::MAX;
+    const NONE: u32 = u32::MAX - 1;
+
+    pub fn series(&self) -> CellSeries {
+        match self.series {
+            Self::UNKNOWN => CellSeries::Unknown,
+            Self::NONE => CellSeries::None,
+            series => CellSeries::Stored(SeriesId(series)),
+        }
+    }
+
+    pub fn set_series(&mut self, series: CellSeries) {
+        self.series = match series {
+            CellSeries::Unknown => Self::UNKNOWN,
+            CellSeries::None => Self::NONE,
+            CellSeries::Stored(series) => series.0,
+        };
     }
 }
 

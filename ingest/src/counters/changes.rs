@@ -37,7 +37,7 @@ impl StoredChange {
             doc: Arc::clone(names.doc(*doc)),
             kind: entry.kind,
             value: number.sample(),
-            series: scope.stored[row as usize].series,
+            series: scope.stored[row as usize].series(),
             tags: Arc::clone(tags),
         }
     }
@@ -133,7 +133,7 @@ impl CounterTable {
                 if !std::mem::take(&mut stored.is_unkept) {
                     continue;
                 }
-                match stored.series {
+                match stored.series() {
                     CellSeries::Stored(series) if part == KeptPart::Changed => {
                         values.push((series, scope.cells[row as usize].number.sample()));
                     }
@@ -148,7 +148,7 @@ impl CounterTable {
             scope.unkept = unkept;
             if part == KeptPart::Whole {
                 let rows = scope.changed.iter().map(|row| *row as usize).filter(|row| scope.stored[*row].is_changed);
-                values.extend(rows.filter_map(|row| match scope.stored[row].series {
+                values.extend(rows.filter_map(|row| match scope.stored[row].series() {
                     CellSeries::Stored(series) => Some((series, scope.cells[row].number.sample())),
                     CellSeries::Unknown | CellSeries::None => None,
                 }));
@@ -185,7 +185,7 @@ impl CounterTable {
         let mut inner = self.lock();
         for (change, series) in found {
             if let Some(scope) = inner.scope_of(change) {
-                scope.stored[change.row as usize].series = *series;
+                scope.stored[change.row as usize].set_series(*series);
             }
         }
     }
@@ -194,7 +194,7 @@ impl CounterTable {
     pub fn series_of(&self, lane: ScopeId) -> Vec<(Arc<str>, SeriesId)> {
         let inner = self.lock();
         let Some(scope) = inner.scope(lane) else { return Vec::new() };
-        let series = scope.cells.iter().zip(&scope.stored).filter_map(|(cell, stored)| match stored.series {
+        let series = scope.cells.iter().zip(&scope.stored).filter_map(|(cell, stored)| match stored.series() {
             CellSeries::Stored(series) => Some((Arc::clone(inner.names.text(cell.name)), series)),
             CellSeries::Unknown | CellSeries::None => None,
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ahash::RandomState;
-use telem_engine::NumberTable;
+use telem_engine::{NumberTable, PagedTable};
 
 use super::{COUNTER_NAMES_MAX, CounterRefusal};
 use crate::decode::proxy::{COUNTER_NAME_BYTES_MAX, CounterKind};
@@ -29,7 +29,7 @@ pub struct NameEntry {
 
 #[derive(Debug, Default)]
 pub struct CounterNames {
-    entries: Vec<NameEntry>,
+    entries: PagedTable<NameEntry>,
     numbers: NumberTable,
     hasher: RandomState,
     free: Vec<u32>,

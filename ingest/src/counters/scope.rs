@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use telem_engine::NumberTable;
+use telem_engine::{NumberTable, PagedTable};
 use tokio::sync::Notify;
 
 use super::cell::{CellNumber, CounterCell, StoredCell};
@@ -15,17 +15,19 @@ pub const NO_ROW: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub struct CounterScope {
-    /// By name. Each is in `cells`, in the order in which they came.
+    /// In the order in which they came.
+    pub cells: PagedTable<CounterCell>,
+    /// By name: rows of those that are not at the place of their name's number, where all are until names leave or come
+    /// in another order.
     rows: NumberTable,
-    pub cells: Vec<CounterCell>,
     /// By row, where it is stored.
-    pub stored: Vec<StoredCell>,
+    pub stored: PagedTable<StoredCell>,
     /// Of a sum: numbers whose names left, by a hash of the name. Two of the two million names that there may be have
     /// one hash with a probability of one in ten million.
     pub left: AHashMap<u64, CellNumber>,
     /// What every value of it is added to, too.
     pub above: Vec<ScopeId>,
-    /// The rows of its names there: row after row, one for each of `above`.
+    /// The rows of its names there: row after row, one for each of `above`. Empty while they are the same as here.
     rows_above: Vec<u32>,
     pub source: u32,
     /// `None` of what is not stored.
@@ -51,6 +53,9 @@ impl CounterScope {
     }
 
     pub fn row(&self, name: u32) -> Option<u32> {
+        if self.cells.get(name as usize).is_some_and(|cell| cell.name == name) {
+            return Some(name);
+        }
         self.rows.find(hash(name), |row| self.cells[row as usize].name == name)
     }
 
@@ -71,8 +76,10 @@ impl CounterScope {
         // There are no more rows than names, whose numbers fit.
         let row = u32::try_from(self.cells.len() - 1).unwrap_or(NO_ROW);
         let Self { rows, cells, .. } = self;
-        let hash_of = |row: u32| hash(cells[row as usize].name);
-        rows.insert(hash_of(row), row, hash_of);
+        if cells[row as usize].name != row {
+            let hash_of = |row: u32| hash(cells[row as usize].name);
+            rows.insert(hash_of(row), row, hash_of);
+        }
         row
     }
 
@@ -81,18 +88,41 @@ impl CounterScope {
     }
 
     /// Where a row is in the sum that is `at` that place of `above`.
+    #[inline]
     pub fn row_above(&self, row: u32, at: usize) -> u32 {
+        if self.rows_above.is_empty() {
+            return row;
+        }
         self.rows_above.get(row as usize * self.above.len() + at).copied().unwrap_or(NO_ROW)
     }
 
     /// Says where the last row is in the sums above.
     pub fn link_last(&mut self, rows: &[u32]) {
+        // There are no more rows than names, whose numbers fit.
+        let last = u32::try_from(self.cells.len().saturating_sub(1)).unwrap_or(NO_ROW);
+        if self.rows_above.is_empty() {
+            if rows.iter().all(|row| *row == last) {
+                return;
+            }
+            self.rows_above = (0..last).flat_map(|row| rows.iter().map(move |_| row)).collect();
+        }
         self.rows_above.extend_from_slice(rows);
     }
 
     /// Says it of all rows.
     pub fn link(&mut self, rows: Vec<u32>) {
-        self.rows_above = rows;
+        let sums = self.above.len().max(1);
+        let is_same = rows.chunks(sums).zip(0..).all(|(above, row)| above.iter().all(|above| *above == row));
+        self.rows_above = if is_same { Vec::new() } else { rows };
+    }
+
+    /// Gives back room that is there for what comes next.
+    pub fn shrink(&mut self) {
+        self.cells.shrink();
+        self.stored.shrink();
+        self.rows_above.shrink_to_fit();
+        self.changed.shrink_to_fit();
+        self.unkept.shrink_to_fit();
     }
 
     /// Of a sum: rows of these names leave, and their numbers stay.
@@ -122,6 +152,13 @@ impl CounterScope {
         {
             cell.number = left;
         }
+    }
+
+    /// What its numbers take, with room for more.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        let lists = self.rows_above.capacity() + self.changed.capacity() + self.unkept.capacity();
+        self.cells.bytes() + self.stored.bytes() + self.rows.bytes() + lists * size_of::<u32>()
     }
 
     pub fn counter(&self, name: u32) -> Option<f64> {

@@ -293,6 +293,48 @@ fn what_a_lane_is_told_moves_its_sums_by_as_much_and_is_stored_where_it_changed(
 }
 
 #[test]
+fn lanes_that_meet_names_in_other_orders_have_the_same_sums() {
+    let house = House::new();
+    let orders = [["a", "b", "c", "d"], ["a", "b", "d", "c"], ["d", "c", "b", "a"], ["b", "a", "c", "d"]];
+    for (name, value) in ["a", "b", "c", "d"].into_iter().zip([1.0, 2.0, 3.0, 4.0]) {
+        for (at, order) in orders.iter().enumerate() {
+            let lane = if name == "a" { house.lane() } else { ScopeId(at as u32 + 2) };
+            // Each lane has got some of its names when the next one comes.
+            let known = order[at % 4];
+            for name in [known, name] {
+                house.table.declare(lane, name, "", CounterKind::Counter, 0.0).unwrap();
+            }
+            house.table.update(lane, name, CounterKind::Counter, value).unwrap();
+            assert_eq!(house.counter(lane, name), Some(value));
+        }
+    }
+    for (name, value) in [("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 4.0)] {
+        for sum in [house.main, house.node] {
+            assert_eq!(house.counter(sum, name), Some(4.0 * value), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_to_which_nothing_comes_for_a_while_takes_forty_bytes_a_counter() {
+    let house = House::new();
+    let names: Vec<String> = (0..1_500).map(|number| format!("counter_{number}")).collect();
+    let lanes: Vec<ScopeId> = (0..3).map(|_| house.lane()).collect();
+    for (lane, name) in lanes.iter().flat_map(|lane| names.iter().map(move |name| (*lane, name))) {
+        house.table.declare(lane, name, "", CounterKind::Counter, 1.0).unwrap();
+    }
+    changes(&house, None);
+    for lane in lanes {
+        house.table.shrink(lane);
+        let bytes = house.table.lock().scope(lane).unwrap().bytes();
+        assert!(bytes <= 40 * names.len(), "{} bytes a counter", bytes / names.len());
+        house.table.update(lane, &names[7], CounterKind::Counter, 1.0).unwrap();
+        house.table.declare(lane, "late", "", CounterKind::Counter, 1.0).unwrap();
+    }
+    assert_eq!((house.counter(house.main, &names[7]), house.counter(house.node, "late")), (Some(6.0), Some(3.0)));
+}
+
+#[test]
 fn a_part_is_in_the_sum_above_it_and_is_not_stored() {
     let house = House::new();
     let part = house.table.open_part(GaugeSource(1), &[house.main]);

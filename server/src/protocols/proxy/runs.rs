@@ -344,6 +344,9 @@ impl ProxyRuns {
                 tracing::warn!(%error, job = %seat.id, "the end of a job cannot be noted");
             }
         }
+        for scope in parts.into_iter().chain([lane, sum]) {
+            live.table.shrink(scope);
+        }
         tracing::info!(job = %seat.id, "a job of Metric Proxy ended");
         true
     }
