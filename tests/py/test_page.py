@@ -248,6 +248,67 @@ def test_a_drag_zooms_and_back_returns(served, visit):
         page.wait_for_url(lambda url: url.endswith(whole))
 
 
+def test_a_zoom_is_seen_before_its_answer_is_there(served, visit):
+    begin = minutes_ago(30)
+    put(served, "loss", [float(i % 50) for i in range(600)], begin)
+    page = visit(served.address, fragment("metrics", **{"from": begin, "to": begin + 10 * MINUTE, "m": "avg:loss"}))
+    one = panel(page, "loss")
+    sync_api.expect(one.locator(".meta")).to_contain_text("·")
+    picture = lambda: one.locator("canvas.plot").evaluate("(canvas) => canvas.toDataURL()")
+    whole, held = picture(), []
+    page.route("**/api/panels", lambda route: held.append(route))
+    box = one.locator(".area").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=2)
+    with page.expect_request("**/api/panels"):
+        page.mouse.up()
+    sync_api.expect(one).to_have_class(re.compile("waiting"))
+    stretched = picture()
+    assert stretched != whole
+    for route in held:
+        route.continue_()
+    sync_api.expect(one).not_to_have_class(re.compile("waiting"))
+    assert picture() not in (whole, stretched)
+
+
+def test_the_brush_on_the_ruler_chooses_moves_and_widens_the_range(served, visit):
+    begin = minutes_ago(30)
+    put(served, "loss", [float(i) for i in range(600)], begin)
+    page = visit(served.address, "#/?last=all")
+    brush = page.get_by_role("slider")
+    sync_api.expect(panel(page, "loss").locator(".meta")).to_contain_text("·")
+    sync_api.expect(brush).to_have_attribute("aria-valuetext", re.compile("to"))
+    box = brush.bounding_box()
+    # The recording lies between the margins of the ruler.
+    left, wide, y = box["x"] + 12, box["width"] - 24, box["y"] + 15
+
+    def drag(start, end):
+        before = page.url
+        page.mouse.move(left + wide * start, y)
+        page.mouse.down()
+        page.mouse.move(left + wide * (start + end) / 2, y)
+        page.mouse.move(left + wide * end, y)
+        page.mouse.up()
+        page.wait_for_url(lambda url: url != before)
+        return [int(re.search(rf"{name}=(\d+)", page.url)[1]) for name in ("from", "to")]
+
+    whole = int(time.time() * 1000) - begin
+    share = lambda at: (at - begin) / whole
+    start, end = drag(0.2, 0.4)
+    assert share(start) == pytest.approx(0.2, abs=0.02) and share(end) == pytest.approx(0.4, abs=0.02)
+    moved = drag(0.3, 0.5)
+    assert [share(at) for at in moved] == pytest.approx([0.4, 0.6], abs=0.02)
+    assert moved[1] - moved[0] == pytest.approx(end - start, abs=2)
+    widened = drag(share(moved[1]), 0.8)
+    assert [share(at) for at in widened] == pytest.approx([0.4, 0.8], abs=0.02)
+    brush.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url(lambda url: str(widened[0]) not in url)
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda url: str(widened[0]) in url)
+
+
 def test_the_keyboard_alone_zooms_and_moves_between_views(served, visit):
     begin = minutes_ago(30)
     put(served, "loss", [float(i) for i in range(600)], begin)

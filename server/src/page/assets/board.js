@@ -104,7 +104,10 @@ export class Board {
       panel.element.classList.add("waiting");
     }
     try {
-      await this.ask(wanted, range, stop.signal, null);
+      const asked = this.ask(wanted, range, stop.signal, null);
+      // What is there is drawn over the new range at once; columns that fit it follow.
+      for (const panel of wanted) panel.stretch(range);
+      await asked;
     } catch (error) {
       if (stop.signal.aborted) return;
       for (const panel of wanted) {

@@ -195,6 +195,13 @@ export class Panel {
       make("thead", make("tr", make("th", { scope: "col" }, this.utc ? "time (UTC)" : "time"), head)), make("tbody", rows)));
   }
 
+  /** Draws what is there over another range. */
+  stretch(range) {
+    if (!this.frame || !this.lines.length) return;
+    this.range = range;
+    this.paint();
+  }
+
   /** Draws what is there. */
   paint() {
     if (this.tabled || !this.seen) return;
