@@ -95,11 +95,12 @@ impl PackedFile {
     }
 }
 
-/// A script or a style sheet without the lines that are comments: they are for those who read the source, and a tenth of
-/// what a slow link would carry.
+/// A script or a style sheet without the lines that are comments, and without indentation: both are for those who read the
+/// source, and a tenth of what a slow link would carry.
 fn lean(text: &str) -> String {
     let is_comment = |line: &str| line.starts_with("//") || (line.starts_with("/*") && line.ends_with("*/"));
-    text.lines().filter(|line| !is_comment(line.trim())).flat_map(|line| [line, "\n"]).collect()
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !is_comment(line));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn pack(plain: &[u8]) -> Option<Bytes> {

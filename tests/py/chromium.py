@@ -89,9 +89,11 @@ def table_of(page, title):
     sync_api.expect(one.locator("tbody tr").first).to_be_visible()
     heads = one.locator("thead th").all_text_contents()[1:]
     found = {head: {} for head in heads}
-    for row in one.locator("tbody tr").all():
-        at = datetime.datetime.fromisoformat(row.locator("time").get_attribute("datetime").replace("Z", "+00:00"))
-        cells = row.locator("td").all_text_contents()
+    rows = one.locator("tbody tr").evaluate_all(
+        "(rows) => rows.map((row) => [row.querySelector('time').dateTime, [...row.querySelectorAll('td')].map((cell) => cell.textContent)])"
+    )
+    for time_of, cells in rows:
+        at = datetime.datetime.fromisoformat(time_of.replace("Z", "+00:00"))
         for head, cell in zip(heads, cells):
             if cell:
                 found[head][round(at.timestamp() * 1000)] = float(cell)

@@ -138,7 +138,8 @@ def test_any_state_survives_its_link(served, visit):
                 "metric": word(), "function": draw.choice(["avg", "sum", "min", "max"]), "rate": draw.random() < 0.5,
                 "by": keys[:split], "where": {key: word() for key in keys[split:]},
             })
-        return {"queries": queries, "log": draw.random() < 0.5, "smooth": draw.randint(0, 100), "since": draw.random() < 0.5}
+        below = word() if draw.random() < 0.3 else ""
+        return {"queries": queries, "log": draw.random() < 0.5, "smooth": draw.randint(0, 100), "since": draw.random() < 0.5, "x": below}
 
     def state():
         view = draw.choice(["job", "metrics", "nodes", "node", "compare", "sql", "telem"])
@@ -247,6 +248,67 @@ def test_a_drag_zooms_and_back_returns(served, visit):
         page.wait_for_url(lambda url: url.endswith(whole))
 
 
+def test_a_zoom_is_seen_before_its_answer_is_there(served, visit):
+    begin = minutes_ago(30)
+    put(served, "loss", [float(i % 50) for i in range(600)], begin)
+    page = visit(served.address, fragment("metrics", **{"from": begin, "to": begin + 10 * MINUTE, "m": "avg:loss"}))
+    one = panel(page, "loss")
+    sync_api.expect(one.locator(".meta")).to_contain_text("·")
+    picture = lambda: one.locator("canvas.plot").evaluate("(canvas) => canvas.toDataURL()")
+    whole, held = picture(), []
+    page.route("**/api/panels", lambda route: held.append(route))
+    box = one.locator(".area").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=2)
+    with page.expect_request("**/api/panels"):
+        page.mouse.up()
+    sync_api.expect(one).to_have_class(re.compile("waiting"))
+    stretched = picture()
+    assert stretched != whole
+    for route in held:
+        route.continue_()
+    sync_api.expect(one).not_to_have_class(re.compile("waiting"))
+    assert picture() not in (whole, stretched)
+
+
+def test_the_brush_on_the_ruler_chooses_moves_and_widens_the_range(served, visit):
+    begin = minutes_ago(30)
+    put(served, "loss", [float(i) for i in range(600)], begin)
+    page = visit(served.address, "#/?last=all")
+    brush = page.get_by_role("slider")
+    sync_api.expect(panel(page, "loss").locator(".meta")).to_contain_text("·")
+    sync_api.expect(brush).to_have_attribute("aria-valuetext", re.compile("to"))
+    box = brush.bounding_box()
+    # The recording lies between the margins of the ruler.
+    left, wide, y = box["x"] + 12, box["width"] - 24, box["y"] + 15
+
+    def drag(start, end):
+        before = page.url
+        page.mouse.move(left + wide * start, y)
+        page.mouse.down()
+        page.mouse.move(left + wide * (start + end) / 2, y)
+        page.mouse.move(left + wide * end, y)
+        page.mouse.up()
+        page.wait_for_url(lambda url: url != before)
+        return [int(re.search(rf"{name}=(\d+)", page.url)[1]) for name in ("from", "to")]
+
+    whole = int(time.time() * 1000) - begin
+    share = lambda at: (at - begin) / whole
+    start, end = drag(0.2, 0.4)
+    assert share(start) == pytest.approx(0.2, abs=0.02) and share(end) == pytest.approx(0.4, abs=0.02)
+    moved = drag(0.3, 0.5)
+    assert [share(at) for at in moved] == pytest.approx([0.4, 0.6], abs=0.02)
+    assert moved[1] - moved[0] == pytest.approx(end - start, abs=2)
+    widened = drag(share(moved[1]), 0.8)
+    assert [share(at) for at in widened] == pytest.approx([0.4, 0.8], abs=0.02)
+    brush.focus()
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url(lambda url: str(widened[0]) not in url)
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda url: str(widened[0]) in url)
+
+
 def test_the_keyboard_alone_zooms_and_moves_between_views(served, visit):
     begin = minutes_ago(30)
     put(served, "loss", [float(i) for i in range(600)], begin)
@@ -268,6 +330,109 @@ def test_the_keyboard_alone_zooms_and_moves_between_views(served, visit):
     sync_api.expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     sync_api.expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_tooltip_has_the_nearest_line_first_and_all_panels_follow_the_cursor(served, visit):
+    begin = minutes_ago(20)
+    for host, value in (("n1", 1.0), ("n2", 5.0), ("n3", 9.0)):
+        put(served, "temp", [value] * 120, begin, host=host)
+        put(served, "fan", [value] * 120, begin, host=host)
+    link = fragment("metrics", **{"from": begin, "to": begin + 2 * MINUTE, "m": "avg:temp{host=*}"}) + "&m=avg:fan{host=*}"
+    page = visit(served.address, link)
+    over, other = panel(page, "temp"), panel(page, "fan")
+    for one in (over, other):
+        sync_api.expect(one.locator(".meta")).to_contain_text("·")
+    painted = """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((byte) => byte > 0)"""
+    assert not other.locator("canvas.over").evaluate(painted)
+    box = over.locator(".area").bounding_box()
+    # Zero is below, and the greatest above.
+    for part, order in ((0.12, ["n3", "n2", "n1"]), (0.75, ["n1", "n2", "n3"])):
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * part)
+        sync_api.expect(over.locator(".tip tr th")).to_have_text(order)
+    sync_api.expect(over.locator(".tip tr td").first).to_have_text("1")
+    sync_api.expect(other.locator(".tip")).to_be_hidden()
+    assert other.locator("canvas.over").evaluate(painted)
+
+
+def test_a_panel_over_another_metric_has_the_values_of_the_same_time(served, visit):
+    begin = minutes_ago(30)
+    steps = [float(i * 10) for i in range(120)]
+    losses = [round(3.0 / (i + 1), 4) for i in range(120)]
+    for host, more in (("n1", 0.0), ("n2", 1.0)):
+        put(served, "step", [step + more for step in steps], begin, host=host)
+        put(served, "loss", [loss + more for loss in losses], begin, host=host)
+    page = visit(served.address, fragment("metrics", **{"from": begin, "to": begin + 2 * MINUTE, "m": "avg:loss{host=*}"}))
+    one = panel(page, "loss")
+    sync_api.expect(one.locator(".meta")).to_contain_text("by host")
+    one.get_by_label("What stands below", exact=True).select_option(label="over step")
+    sync_api.expect(one.locator(".meta")).to_contain_text("over step")
+    assert "x=step" in page.url
+    box = one.locator(".area").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    sync_api.expect(one.locator(".tip b")).to_contain_text(re.compile(r"^step \d+"))
+    # It is no time that one could zoom to.
+    whole = page.url
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] / 2)
+    page.mouse.up()
+    assert page.url == whole
+    shown = table_of(page, "loss")
+    rows = served.sql(f"SELECT CAST(ts AS BIGINT) / 1000 AS at, host, step, loss FROM loss WHERE ts >= to_timestamp_millis({begin})")
+    assert len(rows) == 240
+    for row in rows:
+        assert shown[row["host"]][row["at"]] == pytest.approx(row["loss"]), row
+        assert shown[f"step of {row['host']}"][row["at"]] == row["step"]
+    # The time since the job began is another way to count.
+    one.get_by_label("What stands below", exact=True).select_option("since")
+    sync_api.expect(one.locator(".meta")).to_contain_text("time since the job began")
+    assert "x=step" not in page.url
+
+
+def test_notes_stand_at_their_time_on_every_panel_and_in_a_list(served, visit):
+    begin = minutes_ago(10)
+    put(served, "loss", [1.0] * 120, begin)
+    told = {"Content-Type": "application/json"}
+    hostile = "<img src=x onerror=alert(1)>"
+    notes = [{"startTime": begin // 1000 + 60, "description": f"halved {hostile}", "custom": {"epoch": "3"}},
+             {"startTime": begin // 1000 + 90, "description": "checkpoint"}]
+    for note in notes:
+        served.post("/api/annotation", json.dumps(note), told)
+    page = visit(served.address, fragment("", **{"from": begin, "to": begin + 2 * MINUTE}))
+    rows = page.locator("section", has=page.get_by_role("heading", name="Notes")).locator("tbody tr")
+    sync_api.expect(rows.locator("td")).to_have_text(["checkpoint", f"halved {hostile} · epoch = 3"])
+    one = panel(page, "loss")
+    sync_api.expect(one.locator(".meta")).to_contain_text("·")
+    box = one.locator(".area").bounding_box()
+    # The plot begins behind the numbers of its axis and ends before the edge.
+    page.mouse.move(box["x"] + 50 + (box["width"] - 58) / 2, box["y"] + box["height"] / 2)
+    sync_api.expect(one.locator(".tip .note")).to_have_text(f"halved {hostile} · epoch = 3")
+    page.mouse.move(box["x"] + 50 + (box["width"] - 58) / 4, box["y"] + box["height"] / 2)
+    sync_api.expect(one.locator(".tip .note")).to_have_count(0)
+    assert page.locator("main img").count() == 0
+    # A click shows the time around it.
+    rows.nth(1).get_by_role("link").click()
+    page.wait_for_url(lambda url: f"from={begin}" not in url)
+    start, end = (int(re.search(rf"{name}=(\d+)", page.url)[1]) for name in ("from", "to"))
+    assert start < begin + MINUTE < end
+
+
+def test_what_is_light_is_asked_for_first_and_the_ruler_after_it(served, visit):
+    begin = minutes_ago(10)
+    for metric, hosts in (("a_heavy", 30), ("b_light", 1), ("c_middle", 5)):
+        for host in range(hosts):
+            put(served, metric, [1.0, 2.0], begin, host=f"n{host}")
+    page = visit(served.address, fragment("", **{"from": begin, "to": begin + MINUTE}))
+    page.wait_for_load_state("networkidle")
+    asked = []
+    page.on("request", lambda request: "/api/" in request.url and asked.append(request))
+    page.reload()
+    page.wait_for_load_state("networkidle")
+    names = [request.url.split("/api/")[1].split("?")[0] for request in asked]
+    assert names[:2] == ["page", "panels"] and names.count("page") == 1 and "annotations" in names, names
+    metrics = lambda request: [one["metric"] for one in json.loads(request.post_data)["panels"]]
+    assert metrics(asked[1])[:3] == ["b_light", "c_middle", "a_heavy"]
+    whole = [request for request in asked[2:] if "panels" in request.url and json.loads(request.post_data)["columns"] == 300]
+    assert len(whole) == 1
 
 
 def test_the_legend_hides_and_shows_alone(served, visit):
@@ -361,6 +526,30 @@ def test_two_times_compare_with_what_changed_first(served, visit):
     rows = page.locator("tbody tr")
     sync_api.expect(rows.first.locator("th")).to_have_text("changed")
     assert rows.first.locator("td").all_text_contents()[:3] == ["1", "3", "+200 %"]
+    # The picture has its numbers, too.
+    one = page.locator("article.panel")
+    one.get_by_role("button", name="Show as table").click()
+    cells = [row.locator("td").all_text_contents() for row in one.locator("tbody tr").all()]
+    assert len(cells) > 100 and {tuple(row) for row in cells} <= {("1", "3"), ("1", ""), ("", "3"), ("", "")} and ["1", "3"] in cells
+    one.get_by_role("button", name="Show as chart").click()
+    sync_api.expect(one.locator("canvas")).to_be_visible()
+
+
+def test_two_nodes_compare_and_few_samples_of_a_counter_have_a_course(served, visit):
+    begin = minutes_ago(30)
+    for host, rise in (("n1", 2.0), ("n2", 6.0)):
+        put(served, "work_total", [i * rise for i in range(60)], begin, step=5000, host=host)
+        put(served, "same", [4.0] * 60, begin, step=5000, host=host)
+    link = fragment("compare", **{"from": begin, "to": begin + 5 * MINUTE, "a": "node:n1", "b": "node:n2"})
+    page = visit(served.address, link)
+    rows = page.locator("tbody tr")
+    sync_api.expect(rows.first.locator("th")).to_have_text("work_total")
+    assert rows.first.locator("td").all_text_contents()[:3] == ["0.4 /s", "1.2 /s", "+200 %"]
+    one = page.locator("article.panel")
+    one.get_by_role("button", name="Show as table").click()
+    cells = [row.locator("td").all_text_contents() for row in one.locator("tbody tr").all()]
+    full = [(float(a), float(b)) for a, b in cells if a and b]
+    assert len(full) > len(cells) / 2 and all((a, b) == pytest.approx((0.4, 1.2)) for a, b in full), cells
 
 
 def test_all_views_open_in_either_theme(served, visit):

@@ -84,6 +84,8 @@ def test_over_a_head_the_agent_that_was_killed_is_named_and_all_others_equal_sql
     page.goto(f"http://{head.address}/" + fragment("nodes", **{"from": begin, "to": end, "metric": "load"}))
     sync_api.expect(page.locator(".sides tbody tr")).to_have_count(2)
     sync_api.expect(page.locator("main .meta .amber")).to_contain_text("n2")
+    page.goto(f"http://{head.address}/" + fragment("compare", a=f"{begin}..{end}", b=f"{begin}..{end}"))
+    sync_api.expect(page.locator("main .word .amber")).to_contain_text("n2")
 
 
 def wait_until(is_so, patience_s=PATIENCE_MS / 1000):

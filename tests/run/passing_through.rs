@@ -73,6 +73,7 @@ fn a_reader_that_leaves_is_the_commands_business_and_every_line_of_telem_is_name
     let others: Vec<_> = said.lines().filter(|line| *line != "141" && !line.starts_with("telem: ")).collect();
     assert!(others.is_empty(), "{others:?}");
     assert!(said.contains("ssh command: ssh -NL localhost:") && said.contains("listening on http://127.0.0.1:"));
+    assert!(said.contains(" · page http://127.0.0.1:"), "{said}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub const FILES: &[PageFile] = &[
     asset!("metrics.js", SCRIPT),
     asset!("node.js", SCRIPT),
     asset!("nodes.js", SCRIPT),
+    asset!("notes.js", SCRIPT),
     asset!("panel.js", SCRIPT),
     asset!("records.js", SCRIPT),
     asset!("ruler.js", SCRIPT),

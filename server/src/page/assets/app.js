@@ -1,7 +1,7 @@
 // The page: its state and address, the bar at the top, the live tail. Each view is a module of its own.
 
 import { calm, fill, make, put, short } from "./dom.js";
-import { isGone, json, takeToken, told } from "./ask.js";
+import { first, isGone, takeToken, told } from "./ask.js";
 import { decode, encode } from "./state.js";
 import { clock, fieldTime, moment, parseField, parseSpan, span } from "./time.js";
 import { readTheme } from "./chart.js";
@@ -39,6 +39,11 @@ const app = {
   /** A live tail follows the clock until somebody chose a range. */
   get live() {
     return !!this.page?.live && this.state.from === undefined;
+  },
+
+  /** From when on times are counted where they are counted. */
+  origin() {
+    return this.page.job?.begin ?? this.page.first ?? 0;
   },
 
   /** From when to when there is anything. */
@@ -128,7 +133,7 @@ const app = {
   byName: new Map(),
 
   async load() {
-    const { page, skew } = readPage(await json("api/page"));
+    const { page, skew } = readPage(await first());
     this.skew = skew;
     this.page = page;
     this.places = new Map(page.nodes.map((node, i) => [node.name, i]));
@@ -168,11 +173,23 @@ const app = {
     put(main);
     window.scrollTo(0, 0);
     this.view = module.show(this, main);
-    ruler.load();
+    Promise.resolve(this.view.first).then(() => {
+      if (turn !== this.turn) return;
+      ruler.load();
+      note();
+    });
   },
 };
 
 const main = document.querySelector("main");
+async function note() {
+  try {
+    const { Notes } = await import("./notes.js");
+    await (app.notes ??= new Notes(app)).load();
+  } catch {
+    // A page without its notes shows all else.
+  }
+}
 const bar = document.querySelector("#bar");
 const notice = document.querySelector("#notice");
 const ruler = new Ruler(app);
@@ -367,6 +384,7 @@ async function look() {
           await app.load();
           app.view?.told?.();
           ruler.load();
+          note();
         }
         await app.view?.tick?.();
         ruler.paint();

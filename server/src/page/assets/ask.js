@@ -113,9 +113,30 @@ export async function json(path, more) {
   return (await ask(path, more)).json();
 }
 
-/** Rows of an SQL query. */
-export function sql(text, more = {}) {
-  return json("api/sql", { body: text, type: "text/plain", ...more });
+/** Asks for what the page starts from before anybody wants it: the other scripts are on their way meanwhile. */
+async function ahead() {
+  takeToken();
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const response = await fetch("api/page", { headers, cache: "no-store", credentials: "omit", redirect: "error" });
+  return response.ok ? { told: await response.json(), at: Date.now() } : null;
+}
+let early = ahead().catch(() => null);
+
+/** What the page starts from, and when it came. What was asked for ahead is given once; where that failed, this says so. */
+export async function first() {
+  const came = await early;
+  early = null;
+  if (came) return came;
+  const told = await json("api/page");
+  return { told, at: Date.now() };
+}
+
+/** Rows of an SQL query; what of the nodes did not answer goes into `missing`, a set. */
+export async function sql(text, { missing, ...more } = {}) {
+  const response = await ask("api/sql", { body: text, type: "text/plain", ...more });
+  const silent = response.headers.get("X-Telem-Missing");
+  if (silent) missing?.add(silent);
+  return response.json();
 }
 
 /** Calls `each` with every line of JSON, as it comes. */

@@ -6,11 +6,16 @@ import { Panel } from "./panel.js";
 import { wire } from "./series.js";
 
 const PATIENCE_MS = 60000;
+// Panels so close to what is in sight are asked for, too.
+const MARGIN = 160;
+const CALM_MS = 200;
+const FIRST_MS = 3000;
 
 export class Board {
   /** `range()` gives what is shown, {from, to}; without one it is the range of the page. */
   constructor(app, { range, zoom } = {}) {
     this.app = app;
+    app.board = this;
     this.range = range || (() => app.range());
     this.zooms = zoom;
     this.panels = [];
@@ -22,6 +27,13 @@ export class Board {
     this.ticking = null;
     this.ended = false;
     this.soon = calm(20, () => this.load());
+    this.begun = false;
+    this.refreshed = -Infinity;
+    // Fulfilled with the first panel that was drawn: what costs as much and says less waits for it, but not for ever.
+    this.first = new Promise((done) => {
+      this.drawn = done;
+      setTimeout(done, FIRST_MS);
+    });
     // Panels that nobody has scrolled to cost nothing.
     this.watcher = new IntersectionObserver((entries) => {
       for (const entry of entries) {
@@ -30,7 +42,7 @@ export class Board {
         if (panel.seen && panel.frame) panel.paint();
       }
       if (this.panels.some((panel) => panel.seen && panel.stale)) this.soon();
-    }, { rootMargin: "160px" });
+    }, { rootMargin: `${MARGIN}px` });
     this.resizes = new ResizeObserver(calm(60, () => this.panels.forEach((panel) => panel.paint())));
   }
 
@@ -40,7 +52,21 @@ export class Board {
     this.panels.push(panel);
     this.watcher.observe(panel.element);
     this.resizes.observe(panel.area);
+    // The watcher speaks when a frame was painted; what is asked for need not wait for that.
+    if (!this.begun) queueMicrotask(() => this.begin());
+    this.begun = true;
     return panel;
+  }
+
+  /** Asks for those of the panels that were just added which are in sight. */
+  begin() {
+    this.begun = false;
+    for (const panel of this.panels) {
+      if (panel.seen || !panel.element.isConnected) continue;
+      const { top, bottom } = panel.element.getBoundingClientRect();
+      panel.seen = top < window.innerHeight + MARGIN && bottom > -MARGIN;
+    }
+    this.load();
   }
 
   remove(panel) {
@@ -55,7 +81,11 @@ export class Board {
     this.ticking?.abort();
     this.ticking = null;
     for (const panel of this.panels) panel.stale = true;
-    this.soon();
+    // One change is answered at once, and of a row of them the last.
+    const now = performance.now();
+    if (now - this.refreshed > CALM_MS) this.load();
+    else this.soon();
+    this.refreshed = now;
   }
 
   columns() {
@@ -74,7 +104,10 @@ export class Board {
       panel.element.classList.add("waiting");
     }
     try {
-      await this.ask(wanted, range, stop.signal, null);
+      const asked = this.ask(wanted, range, stop.signal, null);
+      // What is there is drawn over the new range at once; columns that fit it follow.
+      for (const panel of wanted) panel.stretch(range);
+      await asked;
     } catch (error) {
       if (stop.signal.aborted) return;
       for (const panel of wanted) {
@@ -93,15 +126,16 @@ export class Board {
 
   async ask(panels, range, signal, since, step) {
     const places = [];
-    const queries = [];
     for (const panel of panels) {
-      panel.pending = panel.spec.queries.length;
+      panel.pending = panel.queries().length;
       panel.queries().forEach((query, place) => {
-        places.push({ panel, place });
         const keep = since === null ? undefined : panel.answers[place]?.lines.filter((line) => !line.wash).map(({ tags }) => tags);
-        queries.push({ ...query, keep });
+        places.push({ panel, place, query: { ...query, keep }, series: this.app.metric(query.metric)?.series || 0 });
       });
     }
+    // The server works on few at once: those of few series come first, so that something is seen early.
+    places.sort((a, b) => a.series - b.series);
+    const queries = places.map(({ query }) => query);
     const columns = this.columns();
     const body = JSON.stringify({ ...wire({ ...range, columns, since, step, queries }), as_ready: true });
     let whole = true;
@@ -117,7 +151,7 @@ export class Board {
         panel.element.classList.remove("waiting");
         panel.show();
         panel.describe();
-        this.app.saw?.(panel);
+        this.drawn();
       }
     });
     if (!whole) this.soon();

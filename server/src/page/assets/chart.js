@@ -92,11 +92,11 @@ export function extent(lines, from, to, log, unit) {
 
 /**
  * Draws lines: {times, step, avg, min?, max?, colour, faint?, smooth?}. `times` are starts of buckets, and raw points
- * come as step 0. Points join unless more than `gap` ms lie between them.
+ * come as step 0. Points join unless more than `gap` ms lie between them; `dots` do not.
  */
-export function draw(canvas, frame, lines, { unit, rate, utc, relative, shade, bare }) {
+export function draw(canvas, frame, lines, { unit, rate, utc, origin, below, shade, bare }) {
   const pen = sharp(canvas, frame.width, frame.height);
-  if (!bare) axes(pen, frame, unit, rate, utc, relative);
+  if (!bare) axes(pen, frame, unit, rate, utc, origin, below);
   pen.save();
   pen.beginPath();
   pen.rect(frame.left, frame.top - 4, frame.right - frame.left, frame.bottom - frame.top + 5);
@@ -107,7 +107,7 @@ export function draw(canvas, frame, lines, { unit, rate, utc, relative, shade, b
   pen.restore();
 }
 
-function axes(pen, frame, unit, rate, utc, relative) {
+function axes(pen, frame, unit, rate, utc, origin, below) {
   const rows = Math.max(2, Math.floor((frame.bottom - frame.top) / 38));
   const values = frame.log ? logTicks(frame.low, frame.high, rows, unit, rate) : valueTicks(frame.low, frame.high, rows, unit, rate);
   pen.lineWidth = 1;
@@ -124,12 +124,14 @@ function axes(pen, frame, unit, rate, utc, relative) {
     pen.stroke();
     pen.fillText(text, frame.left - 6, y);
   }
-  timeAxis(pen, frame, utc, relative);
+  timeAxis(pen, frame, utc, origin, below);
 }
 
-export function timeAxis(pen, frame, utc, relative) {
+/** The axis below: times, or spans since `origin`, or values of a metric with the unit `below`. */
+export function timeAxis(pen, frame, utc, origin, below) {
   const many = Math.max(2, Math.floor((frame.right - frame.left) / 84));
-  const { ticks } = relative ? spanTicks(frame.from, frame.to, many) : timeTicks(frame.from, frame.to, many, utc);
+  const { from, to } = frame;
+  const { ticks } = below !== undefined ? valueTicks(from, to, many, below) : origin !== undefined ? spanTicks(from, to, many, origin) : timeTicks(from, to, many, utc);
   pen.fillStyle = theme.faint;
   pen.strokeStyle = theme.grid;
   pen.textBaseline = "top";
@@ -205,7 +207,8 @@ function stroke(pen, frame, line) {
       if (run.length === 1) alone.push(run[0]);
       along(pen, frame, line, values, run);
     });
-    pen.stroke();
+    if (line.dots) line.times.forEach((_, i) => values[i] !== null && alone.push(i));
+    else pen.stroke();
     for (const i of alone) pen.fillRect(frame.x(middle(line, i)) - 1.5, frame.y(values[i]) - 1.5, 3, 3);
   };
   if (line.smooth) {

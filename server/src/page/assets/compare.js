@@ -1,7 +1,7 @@
 // Compare: two jobs, or two times, laid over each other by the time since each began; all metrics ordered by change.
 
 import { named, quoted, sql } from "./ask.js";
-import { choice, make, put, short } from "./dom.js";
+import { choice, make, put, short, toggle } from "./dom.js";
 import { Frame, colour, draw, extent } from "./chart.js";
 import { amount, digits, symbol } from "./units.js";
 import { moment, span } from "./time.js";
@@ -9,25 +9,28 @@ import { gapOf, rises } from "./series.js";
 
 const COLUMNS = 240;
 const SHOWN = 300;
+const NODES_MOST = 200;
 const DEADLINE_MS = 60000;
 const STEPS = [100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5];
 
-/** A side as it stands in a link: job:ID, or from..to in ms. */
+/** A side as it stands in a link: job:ID, node:NAME in the time shown, or from..to in ms. */
 function sideOf(app, text) {
   const range = /^(-?\d+)\.\.(-?\d+)$/.exec(text || "");
   if (range && Number(range[1]) < Number(range[2])) {
     const [from, to] = [Number(range[1]), Number(range[2])];
     return { text, from, to, name: `${moment(from, app.utc)} – ${moment(to, app.utc)}` };
   }
+  if ((text || "").startsWith("node:")) return { text, ...app.range(), node: text.slice(5), name: text.slice(5) };
   const job = (text || "").startsWith("job:") && app.page.jobs.find(({ id }) => id === text.slice(4));
   if (!job) return null;
   const all = app.extent();
   return { text, from: job.begin ?? all.from, to: (job.end ?? all.to) + 1, job: job.id, name: job.name || job.id };
 }
 
-/** What can be compared: every job, what the page shows, and the two halves of it. */
+/** What can be compared: every job, nodes, and the two halves of what the page shows. */
 function choices(app) {
   const pairs = app.page.jobs.filter(({ begin }) => begin !== null).map((job) => [`job:${job.id}`, `${job.name ? `${job.name} · ` : ""}${job.id} · ${moment(job.begin, app.utc)}`]);
+  if (app.page.nodes.length > 1) pairs.push(...app.page.nodes.slice(0, NODES_MOST).map(({ name }) => [`node:${name}`, `node ${name}, in the time shown`]));
   const { from, to } = app.range();
   const mid = Math.round((from + to) / 2);
   const part = (a, b) => `${Math.round(a)}..${Math.round(b)}`;
@@ -36,7 +39,7 @@ function choices(app) {
 }
 
 const where = (side) => `ts >= to_timestamp_micros(${Math.round(side.from * 1000)}) AND ts < to_timestamp_micros(${Math.round(side.to * 1000)})` +
-  (side.job ? ` AND job = ${quoted(side.job)}` : "");
+  (side.job ? ` AND job = ${quoted(side.job)}` : "") + (side.node === undefined ? "" : ` AND host = ${quoted(side.node)}`);
 
 export function show(app, root) {
   const pairs = choices(app);
@@ -51,7 +54,16 @@ export function show(app, root) {
   const area = make("div.area", { role: "img", "aria-label": "Both, by the time since each began" }, canvas);
   area.style.height = "260px";
   const legend = make("ul.legend");
-  const card = make("article.panel", { hidden: true }, make("header", title), meta, area, legend);
+  const values = make("div.values", { hidden: true });
+  const asTable = toggle("Show as table", "Show the numbers as a table", false, (on) => {
+    asTable.setAttribute("aria-pressed", String(on));
+    asTable.textContent = on ? "Show as chart" : "Show as table";
+    area.hidden = on;
+    values.hidden = !on;
+    paint();
+  });
+  asTable.className = "quiet";
+  const card = make("article.panel", { hidden: true }, make("header", title, make("div.tools", asTable)), meta, area, values, legend);
   const body = make("tbody");
   const table = make("div.card", { hidden: true }, make("div.scroll", make("table.list", make("thead", make("tr",
     ["metric", "mean of A", "mean of B", "change", "p95 of A", "p95 of B", "greatest of A", "greatest of B"].map((text, i) =>
@@ -74,10 +86,12 @@ export function show(app, root) {
     }
     put(word, "asking for all metrics of both…");
     try {
-      const [left, right] = await Promise.all([numbers(app, a, stop.signal), numbers(app, b, stop.signal)]);
+      const missing = new Set();
+      const [left, right] = await Promise.all([numbers(app, a, stop.signal, missing), numbers(app, b, stop.signal, missing)]);
       if (stop.signal.aborted) return;
       const rows = compared(left, right);
-      put(word, `A: ${span(a.to - a.from)}, ${left.size} metrics · B: ${span(b.to - b.from)}, ${right.size} metrics · counters by their rate`);
+      put(word, `A: ${span(a.to - a.from)}, ${left.size} metrics · B: ${span(b.to - b.from)}, ${right.size} metrics · counters by their rate`,
+        missing.size > 0 && make("strong.amber", ` did not answer: ${short([...missing].join(", "), 200)}`));
       say(rows, a, b);
       table.hidden = false;
       const chosen = app.state.metric || rows[0]?.name;
@@ -107,10 +121,15 @@ export function show(app, root) {
   async function lay(name, a, b, signal) {
     const metric = app.metric(name), rate = rises(metric);
     const longest = Math.max(a.to - a.from, b.to - b.from);
-    const step = STEPS.find((one) => longest / one <= COLUMNS) || Math.ceil(longest / COLUMNS);
-    const lines = await Promise.all([a, b].map((side) => course(name, side, step, rate, signal))).catch((error) => {
-      if (!signal.aborted) put(word, error.message);
-    });
+    let step, lines;
+    // A column has a rate where it has two samples: where they are few, columns are wider.
+    for (const columns of rate ? [COLUMNS, COLUMNS / 6, COLUMNS / 24] : [COLUMNS]) {
+      step = STEPS.find((one) => longest / one <= columns) || Math.ceil(longest / columns);
+      lines = await Promise.all([a, b].map((side) => course(name, side, step, rate, signal))).catch((error) => {
+        if (!signal.aborted) put(word, error.message);
+      });
+      if (!lines || lines.some(({ avg }) => avg.filter((value) => value !== null).length > avg.length / 2)) break;
+    }
     if (!lines || signal.aborted) return;
     card.hidden = false;
     put(title, { title: name }, short(name, 80));
@@ -125,11 +144,18 @@ export function show(app, root) {
   }
 
   function paint() {
-    if (!drawn || area.clientWidth < 40) return;
+    if (!drawn) return;
     const { lines, longest, unit, rate } = drawn;
+    if (!values.hidden) {
+      const cell = (value) => make("td", value === null || value === undefined ? "" : String(value));
+      const times = lines.reduce((long, { times }) => (times.length > long.length ? times : long), []);
+      put(values, make("table", make("thead", make("tr", ["time since the begin", "A", "B"].map((text) => make("th", { scope: "col" }, text)))),
+        make("tbody", times.map((at, i) => make("tr", make("th", { scope: "row" }, span(at)), lines.map(({ avg }) => cell(avg[i])))))));
+    }
+    if (area.clientWidth < 40) return;
     lines.forEach((line, i) => (line.colour = colour(i)));
     const [low, high] = extent(lines, 0, longest, false, rate ? "" : unit);
-    draw(canvas, new Frame(area.clientWidth, area.clientHeight, 0, longest, low, high, false), lines, { unit, rate, relative: true, utc: app.utc, shade: lines });
+    draw(canvas, new Frame(area.clientWidth, area.clientHeight, 0, longest, low, high, false), lines, { unit, rate, origin: 0, utc: app.utc, shade: lines });
   }
 
   const resizes = new ResizeObserver(paint);
@@ -149,10 +175,10 @@ export function show(app, root) {
 }
 
 /** Mean, p95 and greatest of every metric of a side; of counters their rate, summed over the series. */
-async function numbers(app, side, signal) {
+async function numbers(app, side, signal, missing) {
   const counters = app.page.metrics.filter((metric) => rises(metric) && !metric.name.startsWith("process_")).map(({ name }) => name);
   const found = new Map();
-  const more = { signal, deadline: DEADLINE_MS };
+  const more = { signal, deadline: DEADLINE_MS, missing };
   const [plain, rates] = await Promise.all([
     sql(`SELECT metric, avg(value) AS mean, approx_percentile_cont(value, 0.95) AS p95, max(value) AS most FROM samples WHERE ${where(side)} GROUP BY metric`, more),
     counters.length ? sql(`SELECT metric, sum(r) AS mean FROM (SELECT metric, tags, rate(value, ts) AS r FROM samples WHERE metric IN (${counters.map(quoted).join(", ")}) AND ${where(side)} GROUP BY metric, tags) GROUP BY metric`, more) : [],

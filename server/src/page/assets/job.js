@@ -3,7 +3,7 @@
 import { make, put, short } from "./dom.js";
 import { json } from "./ask.js";
 import { Board } from "./board.js";
-import { printPanel, tagged } from "./state.js";
+import { panelWith, printPanel, tagged } from "./state.js";
 import { rises } from "./series.js";
 import { moment, span } from "./time.js";
 import { amount, count, digits } from "./units.js";
@@ -97,13 +97,14 @@ export function show(app, root) {
   const stop = new AbortController();
   const head = make("section.head");
   const body = make("div");
+  const notes = make("div");
   put(root, head, body);
 
   function section(title, panels, hint) {
     if (!panels.length) return null;
     const grid = make("div.grid");
     for (const { title: name, queries } of panels) {
-      const spec = { queries, log: false, smooth: 0, since: false };
+      const spec = panelWith(queries);
       const edit = make("a.quiet", { href: app.to("metrics", { m: [spec] }), title: "Change function, grouping and filter" }, "Edit");
       edit.addEventListener("pointerdown", () => (edit.href = app.to("metrics", { m: [spec] })));
       const help = app.metric(queries[0].metric)?.help;
@@ -129,7 +130,8 @@ export function show(app, root) {
         .map(({ title: name, queries }) => ({ title: name, queries: queries.map((one) => query(app, one)) }));
       sections.push(section(title, there));
     }
-    put(body, sections.some(Boolean) ? sections : make("p.word", app.whyEmpty()));
+    sections.splice(1, 0, notes);
+    put(body, board.panels.length ? sections : [make("p.word", app.whyEmpty()), notes]);
   }
 
   let late = null;
@@ -140,14 +142,14 @@ export function show(app, root) {
     before = page;
     // At the head of a job the samples are those of its own database, and nodes report theirs.
     if (page.live && page.nodes.length > 1) {
-      json("api/nodes", { signal: stop.signal }).then((nodes) => {
+      board.first.then(() => json("api/nodes", { signal: stop.signal })).then((nodes) => {
         const all = nodes.reduce((sum, node) => sum + (node.samples || 0), 0);
         if (!stop.signal.aborted) head.querySelector(".samples dd")?.replaceChildren(`${count(all)} on ${nodes.length} nodes`);
       }, () => {});
     }
     // How far behind nodes are is asked of their samples; the rest of the header does not wait for it.
     if (app.page.live) {
-      lags(app, stop.signal).then((found) => {
+      board.first.then(() => lags(app, stop.signal)).then((found) => {
         if (!found || stop.signal.aborted) return;
         late = found;
         head.querySelector(".late")?.replaceWith(lateness(late));
@@ -158,6 +160,7 @@ export function show(app, root) {
   header();
   build();
   return {
+    notes,
     update({ ranged, before }) {
       if (ranged) board.refresh();
       else if (before) board.redraw();
@@ -166,6 +169,7 @@ export function show(app, root) {
       header();
       build();
     },
+    first: board.first,
     pace: () => board.pace(),
     tick: () => board.tick(),
     end() {

@@ -104,6 +104,10 @@ export function show(app, root) {
       if (more.value) queries.push({ ...query, metric: more.value, rate: other ? rises(other) : query.rate });
       set({ queries });
     });
+    const steps = ({ name }) => /(^|[./_])step$/.test(name);
+    const own = app.page.metrics.filter((one) => one.own && one.series > 0).sort((a, b) => Number(steps(b)) - Number(steps(a))).slice(0, 60);
+    const axes = [["", "over time"], ["since", "over time since the job began"], ...own.map(({ name }) => [`x=${name}`, `over ${name}`])];
+    const axis = choice("What stands below", axes, spec.x ? `x=${spec.x}` : spec.since ? "since" : "", (value) => set({ since: value === "since", x: value.startsWith("x=") ? value.slice(2) : "" }));
     const smooth = make("input", { type: "range", min: "0", max: "100", value: String(spec.smooth), "aria-label": "Smoothing", title: "Smoothing" });
     smooth.addEventListener("change", () => set({ smooth: Number(smooth.value) }));
     return make("div.controls",
@@ -111,7 +115,7 @@ export function show(app, root) {
       toggle("rate", "Change a second", query.rate, (rate) => ask({ rate })),
       choice("Group by", groups, query.by.join("\n"), (by) => ask({ by: by ? by.split("\n") : [] })),
       filterField, toggle("log", "Logarithmic axis", spec.log, (log) => set({ log })),
-      make("label", "smooth", smooth), more);
+      make("label", "smooth", smooth), more, axis);
   }
 
   let built = null;
@@ -160,6 +164,7 @@ export function show(app, root) {
         say();
       }
     },
+    first: board.first,
     pace: () => board.pace(),
     tick: () => board.tick(),
     end() {

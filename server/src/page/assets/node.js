@@ -2,7 +2,7 @@
 
 import { make, put, short } from "./dom.js";
 import { Board } from "./board.js";
-import { tagged } from "./state.js";
+import { panelWith, tagged } from "./state.js";
 import { rises } from "./series.js";
 
 // [title, [[metric, function, by]], the level from which on there is more than one line, what that is]
@@ -56,7 +56,7 @@ export function show(app, root) {
       const lacks = level && (!built.length || built.every(({ by }) => !by.length));
       if (lacks && app.page.level && app.page.level < level) without.add(`${what}: level ${level}`);
       if (!built.length) continue;
-      const panel = board.add({ queries: built, log: false, smooth: 0, since: false }, { title: text });
+      const panel = board.add(panelWith(built), { title: text });
       grid.append(panel.element);
     }
     const hint = without.size ? make("small", ` this was recorded at level ${app.page.level}; ${[...without].join(", ")}`) : null;
@@ -69,6 +69,7 @@ export function show(app, root) {
       if (ranged) board.refresh();
       else board.redraw();
     },
+    first: board.first,
     pace: () => board.pace(),
     tick: () => board.tick(),
     end: () => board.end(),

@@ -98,7 +98,7 @@ export function show(app, root) {
     heat.take(answer, range, places, answer.unit, query.rate);
     const words = [`${query.function}${query.rate ? " of rate" : ""} by ${tag}`, `steps of ${span(answer.step)}`];
     if (symbol(answer.unit, query.rate)) words.push(symbol(answer.unit, query.rate));
-    words.push(answer.lines > answer.rows.length ? `${answer.rows.length} of ${count(answer.lines)} hosts` : `${count(answer.lines)} hosts`);
+    words.push(answer.lines > answer.rows.length ? `${answer.rows.length} of ${count(answer.lines)} hosts` : `${count(answer.lines)} host${answer.lines === 1 ? "" : "s"}`);
     put(meta, words.join(" · "));
     if (answer.missing?.length) meta.append(make("strong.amber", ` did not answer: ${short(answer.missing.map(({ node }) => node).join(", "), 120)}`));
     fillTable(answer, places, query.rate);
@@ -140,8 +140,9 @@ export function show(app, root) {
   }
 
   choose();
-  load();
+  const first = load();
   return {
+    first,
     update() {
       choose();
       load();

@@ -8,9 +8,10 @@ import { label, merged, received } from "./series.js";
 
 const ROWS = 12;
 const TABLE_ROWS = 2000;
+const X_LINES = 256;
 
 export class Panel {
-  /** `spec` is a panel of the state; `more`: {title, height, controls, note, zero} */
+  /** `spec` is a panel of the state; `more`: {title, height, controls, tools} */
   constructor(board, spec, more = {}) {
     Object.assign(this, { board, spec, more });
     this.answers = [];
@@ -27,7 +28,11 @@ export class Panel {
 
   /** The queries of this panel as the server takes them. */
   queries() {
-    return this.spec.queries.map((query) => ({ top: 8, ...query, ...this.more.query }));
+    const { queries: [first], x } = this.spec;
+    const queries = this.spec.queries.map((query) => ({ top: 8, ...query }));
+    // The metric that stands below is asked for like the first one above it, of as many lines as there may be.
+    if (x) queries.push({ metric: x, function: "avg", rate: false, by: first.by, where: first.where, top: X_LINES, order: "name" });
+    return queries;
   }
 
   shape() {
@@ -65,7 +70,7 @@ export class Panel {
       if (!delta) this.answers[place] = { error: String(answer.error.message ?? answer.error), lines: [], missing: [] };
       return !delta;
     }
-    const now = received(answer, this.spec.queries[place], place);
+    const now = received(answer);
     if (delta) {
       const whole = merged(this.answers[place], now, range.from);
       if (!whole) return false;
@@ -81,7 +86,7 @@ export class Panel {
     const off = new Set(this.board.app.state.off || []);
     this.lines = [];
     this.answers.forEach((answer, query) => {
-      if (!answer) return;
+      if (!answer || query >= this.spec.queries.length) return;
       for (const line of answer.lines) {
         line.label = label(line, this.spec.queries[query], many);
         line.place = line.wash ? 7 : this.board.app.placeOf(line, this.lines.length, this.spec.queries[query]);
@@ -91,13 +96,14 @@ export class Panel {
         this.lines.push(line);
       }
     });
+    if (this.spec.x) this.lines = beside(this.lines, this.answers[this.spec.queries.length]?.lines || []);
     const plain = this.lines.filter((line) => !line.wash);
-    if (plain.length === 1) plain[0].colour = colour(this.more.accent || 0);
+    if (plain.length === 1) plain[0].colour = colour(0);
     else if (new Set(plain.map((line) => line.place % 8)).size < Math.min(8, plain.length)) plain.forEach((line, i) => (line.colour = colour(i)));
     for (const line of plain) {
       line.smooth = this.spec.smooth ? smoothed(line.avg, this.spec.smooth) : null;
       // Bands over bands cannot be told apart: with many lines only the wash of the others stays.
-      line.band = plain.length <= 2 && this.lines.length <= 2;
+      line.band = plain.length <= 2 && this.lines.length <= 2 && !line.xs;
     }
     this.sayMeta();
     this.sayLegend(plain);
@@ -122,11 +128,12 @@ export class Panel {
       words.push(first.raw ? "every sample" : `steps of ${span(first.step)}`);
       const unit = symbol(first.unit, queries[0].rate);
       if (unit) words.push(unit);
+      if (this.spec.x) words.push(`over ${short(this.spec.x, 40)}`);
+      if (this.spec.since) words.push("time since the job began");
       if (this.spec.log) words.push("logarithmic");
       if (this.spec.smooth) words.push(`smoothed ${this.spec.smooth}`);
       const hidden = this.answers.reduce((sum, answer) => sum + (answer?.others?.count || 0), 0);
       if (hidden) words.push(`${hidden} more in the grey band`);
-      if (this.more.note) words.push(this.more.note);
     }
     put(this.meta, words.join(" · "));
     if (missing.size) {
@@ -167,6 +174,7 @@ export class Panel {
     const times = [...new Set(plain.flatMap((line) => line.times))].sort((a, b) => a - b).slice(-TABLE_ROWS);
     const head = [];
     for (const line of plain) {
+      if (line.xs) head.push(make("th", { scope: "col" }, short(plain.length > 1 ? `${this.spec.x} of ${line.label}` : this.spec.x, 40)));
       head.push(make("th", { scope: "col", title: line.label }, short(line.label, 40)));
       if (line.min && line.max) head.push(make("th", { scope: "col" }, "least"), make("th", { scope: "col" }, "greatest"));
     }
@@ -177,6 +185,7 @@ export class Panel {
       const row = make("tr", make("th", { scope: "row" }, make("time", { dateTime: iso }, moment(time, this.utc, this.answers[0]?.step || 1))));
       plain.forEach((line, k) => {
         const i = at[k].get(time);
+        if (line.xs) row.append(cell(line.xs[i]));
         row.append(cell(line.avg[i]));
         if (line.min && line.max) row.append(cell(line.min[i]), cell(line.max[i]));
       });
@@ -184,6 +193,13 @@ export class Panel {
     });
     put(this.table, make("table", make("caption", this.more.title),
       make("thead", make("tr", make("th", { scope: "col" }, this.utc ? "time (UTC)" : "time"), head)), make("tbody", rows)));
+  }
+
+  /** Draws what is there over another range. */
+  stretch(range) {
+    if (!this.frame || !this.lines.length) return;
+    this.range = range;
+    this.paint();
   }
 
   /** Draws what is there. */
@@ -195,9 +211,19 @@ export class Panel {
     const range = this.range || this.board.range();
     const { spec } = this;
     const unit = this.answers[0]?.unit, rate = spec.queries[0].rate;
-    const [low, high] = extent(shown, range.from, range.to, spec.log, rate ? "" : unit);
-    this.frame = new Frame(width, height, range.from, range.to, low, high, spec.log);
-    draw(this.plot, this.frame, shown, { unit, rate, utc: this.utc, relative: spec.since || this.more.relative });
+    const { notes } = this.board.app;
+    if (spec.x) {
+      const over = shown.map((line) => ({ ...line, times: line.xs, step: 0, gap: Infinity, smooth: null }));
+      const [from, to] = extent(over.map(({ xs }) => ({ times: xs, avg: xs, step: 0 })), -Infinity, Infinity, false, "");
+      const [low, high] = extent(over, from, to, spec.log, rate ? "" : unit);
+      this.frame = new Frame(width, height, from, to, low, high, spec.log);
+      draw(this.plot, this.frame, over, { unit, rate, below: this.answers[spec.queries.length]?.unit || "" });
+    } else {
+      const [low, high] = extent(shown, range.from, range.to, spec.log, rate ? "" : unit);
+      this.frame = new Frame(width, height, range.from, range.to, low, high, spec.log);
+      draw(this.plot, this.frame, shown, { unit, rate, utc: this.utc, origin: spec.since ? this.board.app.origin() : undefined });
+      notes?.draw(this.plot.getContext("2d"), this.frame);
+    }
     this.paintCursor();
   }
 
@@ -205,7 +231,7 @@ export class Panel {
     if (!this.frame || this.tabled || !this.seen) return;
     const { frame, board } = this;
     const pen = sharp(this.over, frame.width, frame.height);
-    if (board.drag) {
+    if (board.drag && !this.spec.x) {
       const [a, b] = [board.drag.from, board.drag.to].sort((p, q) => p - q);
       const left = Math.max(frame.left, frame.x(a)), right = Math.min(frame.right, frame.x(b));
       pen.fillStyle = colour(0);
@@ -214,19 +240,22 @@ export class Panel {
       pen.globalAlpha = 1;
     }
     const at = board.cursor;
-    if (at === null || at < frame.from || at > frame.to) {
+    const over = this.spec.x;
+    if (at === null || (!over && (at < frame.from || at > frame.to))) {
       this.tip.hidden = true;
       return;
     }
-    const x = Math.round(frame.x(at)) + 0.5;
-    pen.strokeStyle = theme.faint;
-    pen.lineWidth = 1;
-    pen.setLineDash([3, 3]);
-    pen.beginPath();
-    pen.moveTo(x, frame.top);
-    pen.lineTo(x, frame.bottom);
-    pen.stroke();
-    pen.setLineDash([]);
+    let x = Math.round(frame.x(at)) + 0.5;
+    if (!over) {
+      pen.strokeStyle = theme.faint;
+      pen.lineWidth = 1;
+      pen.setLineDash([3, 3]);
+      pen.beginPath();
+      pen.moveTo(x, frame.top);
+      pen.lineTo(x, frame.bottom);
+      pen.stroke();
+      pen.setLineDash([]);
+    }
     const found = [];
     for (const line of this.lines) {
       if (line.off || line.wash) continue;
@@ -235,7 +264,8 @@ export class Panel {
       const y = frame.y((line.smooth || line.avg)[i]);
       pen.fillStyle = line.colour;
       pen.beginPath();
-      pen.arc(frame.x(line.times[i] + line.step / 2), y, 3, 0, 7);
+      if (over) x = frame.x(line.xs[i]);
+      pen.arc(over ? x : frame.x(line.times[i] + line.step / 2), y, 3, 0, 7);
       pen.fill();
       found.push({ line, i, y });
     }
@@ -269,7 +299,10 @@ export class Panel {
     const y = this.board.pointerY ?? frame.top;
     found.sort((a, b) => Math.abs(a.y - y) - Math.abs(b.y - y));
     const step = this.answers[0]?.step || 1;
-    const when = this.spec.since || this.more.relative ? span(at) : clock(found[0] ? found[0].line.times[found[0].i] : at, this.utc, step);
+    const time = found[0] ? found[0].line.times[found[0].i] : at;
+    const { app } = this.board;
+    const when = this.spec.x && found[0] ? `${short(this.spec.x, 30)} ${digits(found[0].line.xs[found[0].i])}` : this.spec.since ? span(time - app.origin()) : clock(time, this.utc, step);
+    const noted = this.spec.x ? [] : app.notes?.at(frame, x) || [];
     const rows = found.slice(0, ROWS).map(({ line, i }) => {
       const { unit } = this.answers[line.query], { rate } = this.spec.queries[line.query];
       const mark = make("i");
@@ -279,11 +312,24 @@ export class Panel {
         band && make("td.range", `${amount(line.min[i], unit, rate)} … ${amount(line.max[i], unit, rate)}`));
     });
     const more = found.length - rows.length;
-    put(this.tip, make("b", when), make("table", rows), more > 0 && make("small", `${more} more`));
-    this.tip.hidden = found.length === 0;
+    put(this.tip, make("b", when), noted.map((text) => make("div.note", text)), make("table", rows), more > 0 && make("small", `${more} more`));
+    this.tip.hidden = !found.length && !noted.length;
     if (this.tip.hidden) return;
     const wide = this.tip.offsetWidth, left = x > frame.width / 2 ? x - wide - 12 : x + 12;
     this.tip.style.left = `${Math.round(Math.max(-8, Math.min(frame.width - wide + 8, left)))}px`;
+  }
+
+  /** When the point was measured that is nearest to a place of the picture. */
+  timeAt(x) {
+    let time = null, least = Infinity;
+    for (const line of this.lines) {
+      if (line.off) continue;
+      line.xs.forEach((value, i) => {
+        const away = value === null || line.avg[i] === null ? Infinity : Math.hypot(this.frame.x(value) - x, this.frame.y(line.avg[i]) - this.board.pointerY);
+        if (away < least) [time, least] = [line.times[i] + line.step / 2, away];
+      });
+    }
+    return time;
   }
 
   /** Pointer and keys on the picture. */
@@ -292,6 +338,7 @@ export class Panel {
     const at = (event) => {
       const box = area.getBoundingClientRect();
       board.pointerY = event.clientY - box.top;
+      if (this.spec.x) return this.timeAt(event.clientX - box.left);
       return Math.max(this.frame.from, Math.min(this.frame.to, this.frame.time(event.clientX - box.left)));
     };
     area.addEventListener("pointermove", (event) => {
@@ -304,7 +351,8 @@ export class Panel {
       board.point(time, this);
     });
     area.addEventListener("pointerdown", (event) => {
-      if (!this.frame || event.button !== 0) return;
+      // What stands below may be no time.
+      if (!this.frame || event.button !== 0 || this.spec.x) return;
       const time = at(event);
       board.drag = { panel: this, from: time, to: time, x: event.clientX, pan: event.shiftKey };
       try {
@@ -331,7 +379,7 @@ export class Panel {
     area.addEventListener("pointerleave", () => board.drag || board.point(null, null));
     area.addEventListener("dblclick", () => board.unzoom());
     area.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey || !this.frame) return;
+      if (!event.ctrlKey || !this.frame || this.spec.x) return;
       event.preventDefault();
       const time = at(event), by = event.deltaY > 0 ? 1.5 : 1 / 1.5;
       board.zoom(time - (time - this.frame.from) * by, time + (this.frame.to - time) * by);
@@ -345,10 +393,11 @@ export class Panel {
     if (!frame || event.ctrlKey || event.metaKey || event.altKey) return;
     const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
     if (move) {
-      const step = this.answers[0]?.step || (frame.to - frame.from) / 100;
-      const from = board.cursor ?? (frame.from + frame.to) / 2;
-      const to = Math.max(frame.from, Math.min(frame.to, from + move * step));
-      if (event.shiftKey) board.drag = { panel: this, from: board.drag?.from ?? from, to, x: 0 };
+      const range = this.spec.x ? board.range() : frame;
+      const step = this.answers[0]?.step || (range.to - range.from) / 100;
+      const from = board.cursor ?? (range.from + range.to) / 2;
+      const to = Math.max(range.from, Math.min(range.to, from + move * step));
+      if (event.shiftKey && !this.spec.x) board.drag = { panel: this, from: board.drag?.from ?? from, to, x: 0 };
       else board.drag = null;
       board.pointerY = null;
       board.point(to, this);
@@ -356,7 +405,7 @@ export class Panel {
       const { from, to } = board.drag;
       board.drag = null;
       board.zoom(Math.min(from, to), Math.max(from, to));
-    } else if (event.key === "+" || event.key === "-") {
+    } else if ((event.key === "+" || event.key === "-") && !this.spec.x) {
       const centre = board.cursor ?? (frame.from + frame.to) / 2, by = event.key === "-" ? 2 : 0.5;
       board.zoom(centre - (centre - frame.from) * by, centre + (frame.to - centre) * by);
     } else return;
@@ -371,4 +420,21 @@ export class Panel {
     });
     this.area.setAttribute("aria-label", short(`${this.more.title}. Last: ${said.join(", ")}`, 600));
   }
+}
+
+/** Lines with the values that stand below their own: those of the line with the same tags, or of the only one there is. */
+function beside(lines, below) {
+  const of = new Map(below.filter(({ wash }) => !wash).map((line) => [line.key, line]));
+  return lines.filter(({ wash }) => !wash).flatMap((line) => {
+    const one = of.get(line.key) || (of.size === 1 && !Object.keys(below[0].tags).length ? below[0] : null);
+    if (!one) return [];
+    const xs = line.times.map((time) => {
+      const i = nearest(one, time + line.step / 2);
+      return i < 0 ? null : one.avg[i];
+    });
+    const avg = line.avg.map((value, i) => (xs[i] === null ? null : value));
+    // What goes forth and back is no line.
+    const known = xs.filter((x) => x !== null);
+    return [{ ...line, avg, xs, dots: known.some((x, i) => i > 0 && x < known[i - 1]) }];
+  });
 }

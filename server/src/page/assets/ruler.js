@@ -40,7 +40,7 @@ export class Ruler {
       const body = JSON.stringify(wire({ ...range, columns: 300, queries: [query] }));
       await lines("api/panels", { body }, (answer) => {
         if (answer.panel !== 0 || answer.error) return;
-        const { lines: one, unit } = received(answer, query, 0);
+        const { lines: one, unit } = received(answer);
         Object.assign(this, { lines: one, unit });
       });
     } catch {

@@ -2,7 +2,7 @@
 
 import { make, put } from "./dom.js";
 import { Board } from "./board.js";
-import { tagged } from "./state.js";
+import { panelWith, tagged } from "./state.js";
 import { rises } from "./series.js";
 import { amount, digits } from "./units.js";
 
@@ -47,7 +47,7 @@ export function show(app, root) {
         metric: metric.name, function: "avg", rate: rises(metric), where: tagged(), order: "deviation",
         by: there.length === 1 && metric.tags.get("host") > 1 ? ["host"] : [],
       }));
-      grid.append(board.add({ queries, log: false, smooth: 0, since: false }, { title }).element);
+      grid.append(board.add(panelWith(queries), { title }).element);
     }
     if (grid.childElementCount) parts.push(make("section", make("h2", heading), grid));
   }
@@ -58,6 +58,7 @@ export function show(app, root) {
       if (ranged) board.refresh();
       else board.redraw();
     },
+    first: board.first,
     pace: () => board.pace(),
     tick: () => board.tick(),
     end: () => board.end(),

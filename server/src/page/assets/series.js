@@ -24,8 +24,8 @@ function filtered(filter) {
   return filter.split("|");
 }
 
-/** What the page starts from, in its own words; and how far the server's clock is ahead of ours. */
-export function readPage(told) {
+/** What the page starts from, in its own words; and how far the server's clock is ahead of ours: `told` came `at` that time. */
+export function readPage({ told, at }) {
   const metrics = (told.metrics).map((m) => ({
     ...m, unit: m.unit || "", help: m.help || "", tags: new Map(Object.entries(m.tags || {})),
   }));
@@ -34,11 +34,11 @@ export function readPage(told) {
   // Of several jobs the last that runs, or else the last.
   const running = told.live ? told.jobs.findLast(({ begin, end }) => begin !== null && !end) : null;
   const page = { ...told, metrics, job: running || told.jobs[told.jobs.length - 1] };
-  return { page, skew: told.live ? told.now - Date.now() : 0 };
+  return { page, skew: told.live ? told.now - at : 0 };
 }
 
 /** Lines of an answer. `step` is 0 where every sample came, each at its own time. */
-export function received(answer, query, place) {
+export function received(answer) {
   const step = answer.raw ? 0 : answer.step || 0;
   const lines = [];
   const grid = (many) => Array.from({ length: many }, (_, i) => answer.start + i * answer.step);
@@ -46,13 +46,13 @@ export function received(answer, query, place) {
     const tags = Object.assign(tagged(), one.tags);
     const avg = one.values || one.avg;
     const times = one.times || grid(avg.length);
-    lines.push(line({ tags, key: keyOf(tags, place), times, avg, min: one.min || null, max: one.max || null, step, stats: one.stats }));
+    lines.push(line({ tags, key: keyOf(tags), times, avg, min: one.min || null, max: one.max || null, step, stats: one.stats }));
   }
   const { others } = answer;
   if (others?.count && others.avg) {
     const least = others.min || others.avg, most = others.max || others.avg;
     lines.push(line({
-      tags: tagged(), key: `${place}/others`, times: grid(others.avg.length), avg: others.avg, min: least, max: most,
+      tags: tagged(), key: "others", times: grid(others.avg.length), avg: others.avg, min: least, max: most,
       step: answer.step, wash: true,
     }));
   }
@@ -67,11 +67,13 @@ export function gapOf({ times, avg, step }) {
   const there = times.filter((_, i) => avg[i] !== null);
   const apart = there.slice(1).map((time, i) => time - there[i]).sort((a, b) => a - b);
   // Buckets may be shorter than the time from sample to sample: what lies between nine of ten neighbours is no gap.
-  const usual = step ? apart[Math.floor(apart.length * 0.9)] ?? step : (apart[apart.length >> 1] ?? 1) * 2;
+  // Where more than a few are twice as far apart, the program is not on time: a bucket that it missed is no gap either.
+  const at = (share) => apart[Math.floor(apart.length * share)] ?? step;
+  const usual = step ? (at(0.98) <= 2 * at(0.9) ? at(0.98) : at(0.9)) : (apart[apart.length >> 1] ?? 1) * 2;
   return Math.max(step, usual, 1) * 1.5;
 }
 
-const keyOf = (tags, place) => `${place}/${JSON.stringify(Object.entries(tags).sort(([a], [b]) => (a < b ? -1 : 1)))}`;
+const keyOf = (tags) => JSON.stringify(Object.entries(tags).sort(([a], [b]) => (a < b ? -1 : 1)));
 
 /** Continues an answer by a newer part of it; null if both do not stand on one grid. */
 export function merged(old, now, from) {

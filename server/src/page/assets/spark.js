@@ -57,7 +57,7 @@ export class Sparks {
       await lines("api/panels", { body, signal: stop.signal }, (answer) => {
         const canvas = wanted[answer.panel];
         if (!canvas || stop.signal.aborted) return;
-        this.kept.set(canvas.metric.name, answer.error ? null : received(answer, queries[answer.panel], 0).lines[0] || null);
+        this.kept.set(canvas.metric.name, answer.error ? null : received(answer).lines[0] || null);
         this.paint(canvas);
       });
       if (!stop.signal.aborted) this.soon();

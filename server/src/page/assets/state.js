@@ -52,6 +52,7 @@ export function printPanel(panel) {
       if (place === 0 && panel.log) words.push("log");
       if (place === 0 && panel.smooth) words.push(`smooth${panel.smooth}`);
       if (place === 0 && panel.since) words.push("since");
+      if (place === 0 && panel.x) words.push(`x=${guard(panel.x)}`);
       const tags = [...query.by.map((key) => `${guard(key)}=*`),
         ...Object.entries(query.where).map(([key, filter]) => `${guard(key)}=${filter === "*" ? "%2A" : guard(filter)}`)];
       return `${words.join(":")}:${guard(query.metric)}${tags.length ? `{${tags.join(",")}}` : ""}`;
@@ -61,7 +62,7 @@ export function printPanel(panel) {
 
 /** The panel that a text means, or null. */
 export function parsePanel(written) {
-  const panel = { queries: [], log: false, smooth: 0, since: false };
+  const panel = { queries: [], log: false, smooth: 0, since: false, x: "" };
   for (const one of written.split("+")) {
     const found = /^([^{]*):([^:{]+)(?:\{([^{}]*)\})?$/s.exec(one);
     if (!found) return null;
@@ -71,6 +72,7 @@ export function parsePanel(written) {
     if (panel.queries.length === 0) {
       panel.log = words.includes("log");
       panel.since = words.includes("since");
+      panel.x = unguard(words.find((w) => w.startsWith("x="))?.slice(2) || "");
       panel.smooth = Math.min(100, Number(words.find((w) => /^smooth\d{1,3}$/.test(w))?.slice(6) || 0));
     }
     for (const tag of (found[3] || "").split(",").filter(Boolean)) {
@@ -169,8 +171,10 @@ function foreign(hash) {
   return tidy(state);
 }
 
-/** A panel of one metric, as it is shown unless a person says otherwise. */
+/** A panel of these queries, as it is shown unless a person says otherwise: `x` is the metric that stands below, "" is the time. */
+export const panelWith = (queries) => ({ queries, log: false, smooth: 0, since: false, x: "" });
+
+/** A panel of one metric. */
 export function panelOf(metric, more = {}) {
-  const { log = false, smooth = 0, since = false, ...query } = more;
-  return { queries: [{ metric, function: "avg", rate: false, by: [], where: tagged(), ...query }], log, smooth, since };
+  return panelWith([{ metric, function: "avg", rate: false, by: [], where: tagged(), ...more }]);
 }

@@ -61,12 +61,12 @@ export function timeTicks(from, to, wanted, utc) {
   return { ticks, step };
 }
 
-/** Ticks of a span that begins at 0. */
-export function spanTicks(from, to, wanted) {
+/** Ticks of the time since `origin`. */
+export function spanTicks(from, to, wanted, origin = 0) {
   const rough = (to - from) / Math.max(1, wanted);
   const step = STEPS.find((s) => s >= rough) || STEPS[STEPS.length - 1];
   const ticks = [];
-  for (let at = Math.ceil(from / step) * step; at <= to && ticks.length < 100; at += step) ticks.push({ at, text: span(at) });
+  for (let at = Math.ceil((from - origin) / step) * step; at <= to - origin && ticks.length < 100; at += step) ticks.push({ at: at + origin, text: span(at) });
   return { ticks, step };
 }
 

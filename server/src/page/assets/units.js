@@ -24,7 +24,7 @@ export function scale(most, unit, rate) {
   }
   let power = Math.floor(Math.log10(most * 1.0000001) / 3);
   // Words ("threads") and bare numbers stay as they are below ten thousand and above a thousandth.
-  const word = sign.length > 3 || sign === "";
+  const word = sign.length > 3 || symbol(unit) === "";
   if (word && most < 10000 && most >= 0.001) power = 0;
   if (unit === "bytes" && power < 0) power = 0;
   power = Math.max(-4, Math.min(6, power));
