@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, MapArray, StringArray, StringViewArray, StructArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::ScalarFunctionExpr;
@@ -94,6 +93,8 @@ pub enum Column {
     OfAlarm(AlarmField),
     /// The value of this tag, or NULL.
     Tag(String),
+    /// The same in the type of a value of the map of all tags.
+    TagInMap(String),
     /// All tags, as a map.
     Tags,
     Ts,
@@ -182,7 +183,7 @@ impl RowsRequest {
         let call = expr.downcast_ref::<ScalarFunctionExpr>().filter(|call| call.name() == "get_field")?;
         let [tags, key] = call.args() else { return None };
         let key = key.downcast_ref::<Literal>()?.value().try_as_str()??.to_owned();
-        (of_answer(&**tags)? == Column::Tags).then_some(Column::Tag(key))
+        (of_answer(&**tags)? == Column::Tags).then_some(Column::TagInMap(key))
     }
 
     /// Whether samples of equal series and times that several jobs wrote are several rows.
@@ -303,24 +304,23 @@ impl SeriesNames {
             Column::Metric => Some(self.key.metric()),
             Column::Node => Some(&self.node),
             Column::Job => self.job.as_deref(),
-            Column::Tag(tag) => self.key.tags().get(tag),
+            Column::Tag(tag) | Column::TagInMap(tag) => self.key.tags().get(tag),
             _ => None,
         }
     }
 }
 
-/// One name, or one map of tags, for each series, in this type. `None` when the column is neither.
-fn column_of_names(column: &Column, series: &[SeriesNames], data_type: &DataType) -> Result<Option<ArrayRef>> {
-    let names: ArrayRef = match column {
+/// One name, or one map of tags, for each series. `None` when the column is neither.
+fn column_of_names(column: &Column, series: &[SeriesNames]) -> Result<Option<ArrayRef>> {
+    let names = || series.iter().map(|names| names.get(column));
+    Ok(match column {
         Column::Metric | Column::Node | Column::Job | Column::Tag(_) => {
-            let names: StringViewArray = series.iter().map(|names| names.get(column)).collect();
-            Arc::new(names)
+            Some(Arc::new(names().collect::<StringViewArray>()))
         }
-        Column::Tags => Arc::new(tags_of(series)?),
-        _ => return Ok(None),
-    };
-    // A tag out of the map of tags is a text of another type.
-    Ok(Some(if names.data_type() == data_type { names } else { cast(&names, data_type)? }))
+        Column::TagInMap(_) => Some(Arc::new(names().collect::<StringArray>())),
+        Column::Tags => Some(Arc::new(tags_of(series)?)),
+        _ => None,
+    })
 }
 
 impl Column {
@@ -333,6 +333,7 @@ impl Column {
             Column::OfEnergy(field) => (field.data_type(), true),
             Column::OfAlarm(field) => (field.data_type(), true),
             Column::Tag(_) | Column::Kind | Column::Unit | Column::Help => (DataType::Utf8View, true),
+            Column::TagInMap(_) => (DataType::Utf8, true),
             Column::Tags => (tags_type(), false),
             Column::Ts => (time_type(), false),
             Column::FirstTs | Column::LastTs => (time_type(), true),
@@ -399,7 +400,7 @@ impl fmt::Display for RowsRequest {
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Column::Tag(key) => write!(f, "tags[{key}]"),
+            Column::Tag(key) | Column::TagInMap(key) => write!(f, "tags[{key}]"),
             Column::Metric => f.write_str("metric"),
             Column::Node => f.write_str("node"),
             Column::Job => f.write_str("job"),

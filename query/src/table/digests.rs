@@ -72,7 +72,7 @@ fn of_digests(aggregate: &Aggregate, functions: &dyn FunctionRegistry) -> Result
         let Some(group) = input.by_name(group)? else { return Ok(None) };
         groups.push(group);
     }
-    let mut answers = Answers { functions, table: scan, asked: Vec::new(), is_one_group: groups.is_empty() };
+    let mut answers = DigestAnswers { functions, table: scan, asked: Vec::new(), is_one_group: groups.is_empty() };
     let mut answered = Vec::with_capacity(aggregate.aggr_expr.len());
     for asked in &aggregate.aggr_expr {
         let Some(answer) = answers.answer(asked, &input)? else { return Ok(None) };
@@ -166,7 +166,7 @@ fn is_subquery(expr: &Expr) -> bool {
 }
 
 /// Aggregates of digests that answer those of samples.
-struct Answers<'a> {
+struct DigestAnswers<'a> {
     functions: &'a dyn FunctionRegistry,
     table: &'a TableScan,
     asked: Vec<Expr>,
@@ -175,7 +175,7 @@ struct Answers<'a> {
 }
 
 /// Which of the aggregates of digests are an answer.
-enum Answer {
+enum DigestAnswer {
     Same(usize),
     /// NULL means none.
     Count(usize),
@@ -185,9 +185,9 @@ enum Answer {
     },
 }
 
-impl Answers<'_> {
+impl DigestAnswers<'_> {
     /// How digests answer `asked`, an aggregate over samples; `None` if they cannot.
-    fn answer(&mut self, asked: &Expr, input: &AggregateInput<'_>) -> Result<Option<Answer>> {
+    fn answer(&mut self, asked: &Expr, input: &AggregateInput<'_>) -> Result<Option<DigestAnswer>> {
         let asked = in_terms_of(asked, input.schema, input.meanings)?;
         let Expr::AggregateFunction(AggregateFunction { func, params }) = &asked else { return Ok(None) };
         let AggregateFunctionParams { args, distinct: false, filter: None, order_by, null_treatment: None } = params
@@ -215,19 +215,19 @@ impl Answers<'_> {
             ("avg", [Some(Column::Value)], _) => {
                 let total = self.functions.udaf("sum")?;
                 let sum = self.ask(&total, &[Column::Sum]);
-                Some(Answer::Average { sum, count: self.ask(&total, &[Column::SampleCount]) })
+                Some(DigestAnswer::Average { sum, count: self.ask(&total, &[Column::SampleCount]) })
             }
             _ => None,
         })
     }
 
-    fn same(&mut self, function: &Arc<AggregateUDF>, columns: &[Column]) -> Answer {
-        Answer::Same(self.ask(function, columns))
+    fn same(&mut self, function: &Arc<AggregateUDF>, columns: &[Column]) -> DigestAnswer {
+        DigestAnswer::Same(self.ask(function, columns))
     }
 
-    fn count(&mut self) -> Result<Answer> {
+    fn count(&mut self) -> Result<DigestAnswer> {
         let count = self.ask(&self.functions.udaf("sum")?, &[Column::SampleCount]);
-        Ok(if self.is_one_group { Answer::Count(count) } else { Answer::Same(count) })
+        Ok(if self.is_one_group { DigestAnswer::Count(count) } else { DigestAnswer::Same(count) })
     }
 
     /// The place of an aggregate of digests among those that are asked.
@@ -252,13 +252,15 @@ impl Answers<'_> {
     }
 }
 
-impl Answer {
+impl DigestAnswer {
     /// The answer, of the columns in which the aggregates of digests are.
     fn of(&self, made: &[Expr]) -> Result<Expr> {
         match self {
-            Answer::Same(at) => Ok(made[*at].clone()),
-            Answer::Count(at) => when(made[*at].clone().is_null(), lit(0_i64)).otherwise(made[*at].clone()),
-            Answer::Average { sum, count } => Ok(made[*sum].clone() / cast(made[*count].clone(), DataType::Float64)),
+            DigestAnswer::Same(at) => Ok(made[*at].clone()),
+            DigestAnswer::Count(at) => when(made[*at].clone().is_null(), lit(0_i64)).otherwise(made[*at].clone()),
+            DigestAnswer::Average { sum, count } => {
+                Ok(made[*sum].clone() / cast(made[*count].clone(), DataType::Float64))
+            }
         }
     }
 }

@@ -87,7 +87,7 @@ impl DigestBatches {
             Arc::new(values.collect::<Float64Array>()) as ArrayRef
         };
         let mut arrays = Vec::with_capacity(self.columns.len());
-        for (column, field) in self.columns.iter().zip(self.schema.fields()) {
+        for column in &self.columns {
             arrays.push(match column {
                 Column::SampleCount => {
                     let counts = rows.iter().map(|row| row.digest.as_ref().map_or(0, |digest| digest.samples));
@@ -100,8 +100,7 @@ impl DigestBatches {
                 Column::Least => values(|digest| digest.least),
                 Column::Greatest => values(|digest| digest.greatest),
                 Column::Sum => Arc::new(rows.iter().map(|row| row.sum).collect::<Float64Array>()),
-                name => column_of_names(name, &named, field.data_type())?
-                    .ok_or_else(|| unanswerable(RowKind::Digest, name))?,
+                name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(RowKind::Digest, name))?,
             });
         }
         known::batch(&self.schema, arrays, rows.len())

@@ -51,7 +51,7 @@ fn series_batch(
         }
     };
     let mut arrays = Vec::with_capacity(columns.len());
-    for (column, field) in columns.iter().zip(schema.fields()) {
+    for column in columns {
         arrays.push(match column {
             Column::Id => Arc::new(UInt32Array::from_iter_values(ids.iter().map(|id| id.0))) as ArrayRef,
             Column::FirstTs => times(bounds.iter().map(|bounds| bounds.map(|(first, _)| first))),
@@ -67,9 +67,7 @@ fn series_batch(
                 });
                 Arc::new(values.collect::<Int64Array>())
             }
-            name => {
-                column_of_names(name, &named, field.data_type())?.ok_or_else(|| unanswerable(RowKind::Series, name))?
-            }
+            name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(RowKind::Series, name))?,
         });
     }
     batch(schema, arrays, ids.len())

@@ -100,7 +100,7 @@ impl SampleRows {
         };
         let mut runs = None;
         let mut arrays = Vec::with_capacity(self.columns.len());
-        for (column, field) in self.columns.iter().zip(self.schema.fields()) {
+        for column in &self.columns {
             let found = scanned(source(column))?;
             arrays.push(match column {
                 Column::Ts | Column::Value | Column::ValueInt => Arc::clone(found),
@@ -114,7 +114,7 @@ impl SampleRows {
                         Some(runs) => runs,
                         none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values(), &self.context)?),
                     };
-                    let names = column_of_names(name, &runs.series, field.data_type())?;
+                    let names = column_of_names(name, &runs.series)?;
                     let names = names.ok_or_else(|| unanswerable(RowKind::Sample, name))?;
                     take(&names, &runs.rows, None)?
                 }

@@ -90,11 +90,11 @@ impl StretchBatches {
             Arc::new(times.with_timezone("UTC")) as ArrayRef
         };
         let mut arrays = Vec::with_capacity(self.columns.len());
-        for (column, field) in self.columns.iter().zip(self.schema.fields()) {
+        for column in &self.columns {
             arrays.push(match column {
                 Column::FirstTs => times(|stretch| stretch.first),
                 Column::LastTs => times(|stretch| stretch.last),
-                name => column_of_names(name, &named, field.data_type())?
+                name => column_of_names(name, &named)?
                     .ok_or_else(|| unanswerable(RowKind::Stretch { apart: self.apart }, name))?,
             });
         }
