@@ -473,6 +473,8 @@ fn a_server_that_is_told_to_stop_hands_on_what_it_counted_last_and_leaves_its_tr
     assert_eq!(parent.json("/topo"), json!([[parent.named(), childs]]));
     client.add("work", 2.0);
     client.add("late", 1.0);
+    // What nobody has read from the socket yet is not counted.
+    child.awaits("run", "late", 1.0);
     let (status, printed) = child.server.terminate();
     assert!(status.success(), "{printed:?}");
     assert_eq!((parent.counter("main", "work"), parent.counter("main", "late")), (Some(7.0), Some(1.0)));
