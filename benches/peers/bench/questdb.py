@@ -13,6 +13,7 @@ from . import machine
 from .server import Failed, Server
 
 APPLY_S = 240
+PURGE_S = 120
 
 #: What differs from the defaults beside places and ports: nothing is reported to anybody, and other protocols are off.
 CONFIG = """
@@ -22,6 +23,8 @@ pg.enabled=false
 line.tcp.enabled=false
 telemetry.enabled=false
 """
+#: Where it is to become small: what is applied leaves the WAL after a second, by default after 30.
+PURGE_SOON = "cairo.wal.purge.interval=1000\n"
 #: What it says of each request is not kept.
 LOG = "writers=stdout\nw.stdout.class=io.questdb.log.LogConsoleWriter\nw.stdout.level=ERROR\n"
 
@@ -31,6 +34,8 @@ class QuestDB(Server):
     note = "its WAL is not synced; q6 is approximate, to 5 digits"
     refuses = {"recording": "a column cannot be called `Active(anon)`, as a line of /proc/meminfo is"}
 
+    purges_soon = False
+
     @classmethod
     def binaries(cls):
         return [cls.name, "java"]
@@ -38,7 +43,7 @@ class QuestDB(Server):
     def command(self):
         conf = self.directory / "conf"
         conf.mkdir(exist_ok=True)
-        (conf / "server.conf").write_text(CONFIG.format(port=self.port))
+        (conf / "server.conf").write_text(CONFIG.format(port=self.port) + (PURGE_SOON if self.purges_soon else ""))
         (conf / "log.conf").write_text(LOG)
         jar = self.tools.binary(self.name)
         return [self.tools.binary("java"), "-p", jar, "-m", "io.questdb/io.questdb.ServerMain", "-d", self.directory]
@@ -60,8 +65,19 @@ class QuestDB(Server):
         self._apply()
         return {"flushed": self.stop()}
 
+    def prepare_to_merge(self):
+        self.purges_soon = True
+
     def end_merged(self):
+        """What connections wrote their WAL to stays until they are gone: it is purged after another start."""
         self._apply()
+        self.stop()
+        self.start()
+        until = time.monotonic() + PURGE_S
+        while any(machine.size(wal) for wal in (self.directory / "db").glob("*/wal*")):
+            if time.monotonic() > until:
+                raise Failed(f"{self.name} purges its WAL for more than {PURGE_S} s")
+            time.sleep(0.2)
         self.process.settle()
         self.stop()
 
