@@ -237,6 +237,10 @@ def loaded(peer, cpu_s):
 @pytest.mark.parametrize(("ours", "met"), [(0.05, "yes"), (0.09, "**no**")])
 def test_arrays_in_process_stand_in_one_table_and_the_aim_is_beside_duckdb(ours, met):
     embedded = loaded("telem", ours) | loaded("duckdb", 0.1) | loaded("clickhouse", 0.04)
+    # SQLite keeps nothing sorted: its bytes are one number.
+    embedded |= {"sqlite": loaded("sqlite", 1)["sqlite"] | {"bytes": 66_000_000}}
+    del embedded["sqlite"]["merge"]
+    embedded["sqlite"]["asked"] = {"cpu_s": 0.1, "walls": [0.1], "values": 1}
     figures = {"ingest": [], "sizes": [], "asked": [], "cold": [], "client": {}, "answers": {}, "embedded": embedded}
     rows, lost = report.summary(figures)
     row = next(line for line in rows.splitlines() if line.startswith("| arrays in process"))
@@ -246,9 +250,9 @@ def test_arrays_in_process_stand_in_one_table_and_the_aim_is_beside_duckdb(ours,
     table = "\n".join(report.taking_in(figures, report.Figures(figures)))
     taken = re.findall(r"^\| ([^|]+) \| arrays, in process \| ([\d.]+) \|", table, re.MULTILINE)
     assert taken == [("telem", f"{ours:.3f}"), ("DuckDB", "0.10"), ("ClickHouse (chDB)", "0.040")]
-    assert "| telem, floats appended in process, merged (flushed) | 1.50 (3.00) |" in "\n".join(
-        report.on_disk(figures, report.Figures(figures))
-    )
+    sizes = "\n".join(report.on_disk(figures, report.Figures(figures)))
+    assert "| telem, floats appended in process, merged (flushed) | 1.50 (3.00) |" in sizes
+    assert "| SQLite, Dragon's schema | 66.0 |" in sizes
 
 
 def fields(message):

@@ -302,7 +302,7 @@ def on_disk(figures, f):
         rows.append([SHORT[peer], *(number(size) if size else "" for size in sizes.values())])
     for peer, figure in figures["embedded"].items():
         samples, taken = figure["load"]["samples"], figure["bytes"]
-        if "sorted" in taken:
+        if isinstance(taken, dict):
             both = f"{number(taken['sorted'] / samples)} ({number(taken['arrived'] / samples)})"
             how = "floats appended in process, merged (flushed)" if peer == TELEM else "sorted (as it arrived)"
             rows.append([f"{SHORT[peer]}, {how}", both, "", ""])
