@@ -7,19 +7,27 @@
 //! starts.
 //!
 //! `decode` measures bytes to a batch. `stored` measures everything but HTTP: decoding, the queue, the WAL with its
-//! fsync every 100 ms, the memtable, and the flush to Parquet when the database is closed.
+//! fsync every 100 ms, the memtable, and the flush to Parquet when the database is closed. Then the same lines go through
+//! each stage alone, see [`stages`].
+
+#[path = "ingest/memory_disk.rs"]
+mod memory_disk;
+#[path = "ingest/stages.rs"]
+mod stages;
 
 use std::fmt::Write as _;
-use std::fs;
 use std::hint::black_box;
 use std::time::Duration;
 
+use telem_benches::cpu;
 use telem_engine::{Db, Durability, Options, SampleBatch};
 use telem_ingest::accept::lines::LineRules;
 use telem_ingest::decode::line::LinePrecision;
 use telem_ingest::decode::opentsdb::{self, NonFinite, PutRules};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{Writer, WriterOptions};
+
+use stages::Stage;
 
 const HOSTS: usize = 100;
 /// Subject and number of its fields: 50 in all.
@@ -100,21 +108,6 @@ fn points(ticks: i64) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// CPU time of all threads of this process, those that ended included.
-fn cpu() -> Duration {
-    let stat = fs::read_to_string("/proc/self/stat").expect("/proc");
-    let fields: Vec<&str> = stat.rsplit_once(')').expect("a name in brackets").1.split_whitespace().collect();
-    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum();
-    // The kernel counts in hundredths of a second for everybody.
-    Duration::from_millis(ticks * 10)
-}
-
-/// CPU time of this thread, to the nanosecond.
-fn thread_cpu() -> Duration {
-    let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("/proc");
-    Duration::from_nanos(stat.split(' ').next().and_then(|field| field.parse().ok()).expect("a number"))
-}
-
 type Decode = fn(&Writer, &[u8]) -> SampleBatch;
 
 fn decode_lines(writer: &Writer, body: &[u8]) -> SampleBatch {
@@ -155,18 +148,18 @@ fn measure(bodies: &[Vec<u8>], decode: Decode) -> Measured {
     for body in &bodies[..bodies.len().min(6)] {
         decode(&writer, body);
     }
-    let began = thread_cpu();
+    let began = cpu::of_thread();
     let samples = bodies.iter().map(|body| black_box(decode(&writer, body)).len()).sum();
-    let decoded = thread_cpu() - began;
+    let decoded = cpu::of_thread() - began;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let began = cpu();
+    let began = cpu::of_process();
     runtime.block_on(async {
         for body in bodies {
             writer.submit(decode(&writer, body), Durability::Buffered).await.expect("room");
         }
         writer.shutdown(Duration::from_secs(600)).await.expect("a clean end");
     });
-    Measured { samples, decode: decoded, stored: cpu() - began }
+    Measured { samples, decode: decoded, stored: cpu::of_process() - began }
 }
 
 fn main() {
@@ -203,4 +196,26 @@ fn main() {
             each(|one| one.stored)
         );
     }
+    print_stages((0..rounds).map(|_| stages::measure(&lines, decode_lines)).collect());
+}
+
+/// The medians of the rounds.
+fn print_stages(rounds: Vec<Vec<Stage>>) {
+    println!("\nline protocol by stages; ns and bytes a sample; CPU of one thread, fsync by the clock");
+    println!("{:40} {:>8} {:>8}   limit", "", "ns", "bytes");
+    let (mut sum, mut limits) = (0.0, 0.0);
+    for at in 0..rounds[0].len() {
+        let median = |of: fn(&Stage) -> f64| {
+            let mut all: Vec<f64> = rounds.iter().map(|round| of(&round[at])).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let (ns, limit_ns, stage) = (median(|stage| stage.ns), median(|stage| stage.limit_ns), &rounds[0][at]);
+        println!("{:40} {ns:8.1} {:8.2}   {:18} {limit_ns:6.2}", stage.name, stage.bytes, stage.limit);
+        if !stage.is_wall {
+            sum += ns;
+            limits += limit_ns;
+        }
+    }
+    println!("{:40} {sum:8.1} {:8}   {:18} {limits:6.2}", "all but the fsync", "", "");
 }

@@ -1,4 +1,5 @@
-"""telem beside VictoriaMetrics, Prometheus, InfluxDB, DuckDB and SQLite: the same data and the same questions, in one run.
+"""telem beside VictoriaMetrics, Prometheus, InfluxDB, QuestDB, DuckDB, ClickHouse and SQLite: the same data and the same
+questions, in one run.
 
     benches/peers/run --quick                                      little data, to see whether it works here
     benches/peers/run --peers victoria-metrics,prometheus          only these beside telem
@@ -29,13 +30,16 @@ from .embedded import Embedded
 from .influx import InfluxDB
 from .machine import say
 from .prometheus import Prometheus
-from .questions import compare, questions
+from .questdb import QuestDB
+from .questions import RELATIVE, compare, questions
 from .server import ANSWER_S, Failed, Process
 from .telem import Telem, TelemBefore
 from .tools import CHECKOUT, Tools
 from .victoria import VictoriaMetrics
 
-SERVERS = [Telem, TelemBefore, VictoriaMetrics, Prometheus, InfluxDB]
+SERVERS = [Telem, TelemBefore, VictoriaMetrics, Prometheus, InfluxDB, QuestDB]
+#: Libraries that may be left out. DuckDB is not among them: it is what answers are compared with.
+LIBRARIES = ["clickhouse"]
 #: Repetitions of a question in a round: quick ones go on for a while, slow ones end once there are five.
 ASK_S_MIN, ASK_S_MAX = 0.4, 8.0
 ASK_TIMES_MAX = 200
@@ -77,8 +81,9 @@ def planned(quick, changes):
 
 
 class Run:
-    def __init__(self, plan, tools, servers, scratch, recording):
+    def __init__(self, plan, tools, servers, libraries, scratch, recording):
         self.plan, self.tools, self.servers, self.scratch = plan, tools, servers, scratch
+        self.libraries = libraries
         self.recording = recording
         self.bodies = {}
         self.figures = {
@@ -230,6 +235,9 @@ class Run:
                 shutil.rmtree(self.scratch / name)
 
     def _load_set(self, peer, name):
+        if name in peer.refuses:
+            say(f"{name}: {peer.name} takes no part: {peer.refuses[name]}")
+            return
         server = peer(self.tools, self.scratch / name / peer.name)
         server.prepare_to_merge()
         server.start()
@@ -264,11 +272,28 @@ class Run:
         say(f"{name}: {peer.name:17} {figure['bytes_a_sample']:.3f} bytes a sample")
 
     def _duck(self, path):
-        duck = Embedded("duckdb", self.scratch / "duckdb.log")
-        self.figures["versions"]["duckdb"] = duck.do("open", path=str(path))["version"]
-        return duck
+        return self._library("duckdb", path)
+
+    def _library(self, name, path):
+        library = Embedded(name, self.scratch / f"{name}.log")
+        self.figures["versions"][name] = library.do("open", path=str(path))["version"]
+        return library
+
+    def attempt_library(self, name, what, *arguments):
+        """As `attempt`, of a database in a process of its own."""
+        if name not in self.libraries:
+            return
+        try:
+            what(name, *arguments)
+        except (Failed, OSError) as error:
+            say(f"  {name} leaves the run: {error}")
+            self.figures["failed"].append({"peer": name, "what": what.__name__.strip("_"), "why": str(error)})
+            self.libraries = [library for library in self.libraries if library != name]
 
     def load_embedded(self):
+        self._append_arrays()
+        for name in LIBRARIES:
+            self.attempt_library(name, self._load_library)
         arrived, merged = self.scratch / "arrived.duckdb", self.scratch / "sorted.duckdb"
         duck = self._duck(arrived)
         load = duck.do("load", columns_directory=self.columns("aligned"))
@@ -291,6 +316,36 @@ class Run:
         figure = {"load": load, "asked": asked, "memory": memory, "bytes": path.stat().st_size}
         self.figures["embedded"]["sqlite"] = figure
         say(f"sqlite, Dragon's schema: {per_million(load['cpu_s'], load):.2f} CPU-s/M of {load['samples']} samples")
+
+    def _append_arrays(self):
+        """telem as a library: a program that has the arrays, and no server."""
+        database = self.scratch / "appended"
+        command = [str(part) for part in (self.tools.append, self.columns("aligned"), database)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S * 10)
+        if done.returncode:
+            raise Failed(f"{' '.join(command)}: {done.stderr.strip()}")
+        figure = json.loads(done.stdout)
+        parquet = self.scratch / "appended.parquet"
+        Telem(self.tools, database).export(parquet)
+        duck = self._duck(":memory:")
+        figure["lossless"] = duck.do("same", columns_directory=self.columns("aligned"), parquet=str(parquet))
+        duck.end()
+        if not figure["lossless"]["same"]:
+            say(f"  what telem appended is NOT what it was given: {figure['lossless']}")
+        self.figures["embedded"]["telem"] = figure
+        load, merge = (per_million(figure[what]["cpu_s"], figure["load"]) for what in ("load", "merge"))
+        say(f"telem, in process: {load:.3f} CPU-s/M, merged {merge:.3f} more")
+
+    def _load_library(self, name):
+        library = self._library(name, self.scratch / name)
+        load = library.do("load", columns_directory=self.columns("aligned"))
+        memory = library.process.memory()
+        merge = library.do("merge")
+        library.end()
+        sizes = {"arrived": merge["bytes"]["arrived"], "sorted": merge["bytes"]["samples"]}
+        self.figures["embedded"][name] = {"load": load, "merge": merge, "memory": memory, "bytes": sizes}
+        taken, merged = per_million(load["cpu_s"], load), per_million(merge["cpu_s"], load)
+        say(f"{name}: {taken:.3f} CPU-s/M, sorted {merged:.3f} more")
 
     # Questions
 
@@ -322,6 +377,8 @@ class Run:
                 self.attempt(peer, self._ask_server, at, expected)
             self._ask_duck("duckdb", self.scratch / "sorted.duckdb", "samples", at)
             self._ask_duck("duckdb on telem's Parquet", ":memory:", str(self.scratch / "aligned.parquet"), at)
+            for name in LIBRARIES:
+                self.attempt_library(name, self._ask_library, at, expected)
 
     def _ask_server(self, peer, at, expected):
         server = peer(self.tools, self.scratch / "aligned" / peer.name)
@@ -335,7 +392,7 @@ class Run:
             for _ in range(WARM):
                 body = ask(connection, request)
             if at == 0:
-                self._judge(peer, question, expected, server.answer(question, body))
+                self._judge(peer.name, question, expected, server.answer(question, body))
             walls, cpu, began = [], server.process.cpu_s(), time.monotonic()
             while go_on(len(walls), self.plan.ask_times, time.monotonic() - began):
                 asked = time.monotonic()
@@ -363,25 +420,39 @@ class Run:
         self.figures["asked"].append(figure)
         say(f"round {at + 1}: {name:26} {question.name} {figure['cpu_ms']:8.2f} CPU ms {figure['wall_ms']:8.2f} ms")
 
-    def _judge(self, peer, question, expected, found):
+    def _judge(self, name, question, expected, found):
         wanted = expected[question.name]
-        if question.name == "q6" and peer.name in self.other_p99:
-            wanted = {"p99": self.other_p99[peer.name]}
-        wrong = compare(wanted, found)
-        self.figures["answers"].setdefault(peer.name, {})[question.name] = {"values": len(found), "differs": wrong}
+        if question.name == "q6" and name in self.other_p99:
+            wanted = {"p99": self.other_p99[name]}
+        wrong = compare(wanted, found, RELATIVE.get((name, question.name), RELATIVE["any"]))
+        self.figures["answers"].setdefault(name, {})[question.name] = {"values": len(found), "differs": wrong}
         if wrong:
-            say(f"  {peer.name} {question.name}: {wrong}")
+            say(f"  {name} {question.name}: {wrong}")
 
     def _ask_duck(self, name, path, source, at):
         load_before = machine.load_average()
         duck = self._duck(path)
         for question in self.questions():
-            order = {"question": dataclasses.asdict(question), "source": source}
-            took = duck.do("ask", **order, warm=1)["walls"][0]
-            times = next(n for n in range(ASK_TIMES_MAX + 1) if not go_on(n, self.plan.ask_times, n * took))
-            said = duck.do("ask", **order, times=times)
-            self._asked(name, question, at, said["cpu_s"], said["walls"], 0, load_before)
+            self._ask_in_process(duck, name, question, at, load_before, source=source)
         duck.end()
+
+    def _ask_library(self, name, at, expected):
+        load_before = machine.load_average()
+        library = self._library(name, self.scratch / name)
+        for question in self.questions():
+            if at == 0:
+                said = library.do("ask", question=dataclasses.asdict(question), show=True)
+                found = {as_key(key): value for key, value in said["answer"]}
+                self._judge(name, question, expected, found)
+            self._ask_in_process(library, name, question, at, load_before)
+        library.end()
+
+    def _ask_in_process(self, library, name, question, at, load_before, **order):
+        order["question"] = dataclasses.asdict(question)
+        took = library.do("ask", **order, warm=1)["walls"][0]
+        times = next(n for n in range(ASK_TIMES_MAX + 1) if not go_on(n, self.plan.ask_times, n * took))
+        said = library.do("ask", **order, times=times)
+        self._asked(name, question, at, said["cpu_s"], said["walls"], 0, load_before)
 
     def ask_cold(self):
         """After a restart with no data in the page cache."""
@@ -468,9 +539,14 @@ def options():
     parser.add_argument("--quick", action="store_true", help="little data, one round: a few minutes")
     parser.add_argument("--telem", default=os.environ.get("TELEM"), help="the binary [TELEM, or target/release/telem]")
     parser.add_argument("--before", help="an older build of telem, measured by turns with it")
+    parser.add_argument(
+        "--append", metavar="PATH", help="the example `append` of telem-benches, built before [built now, in release]"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="where the figures go [benches/peers/results/TIME]")
     parser.add_argument("--recording", help="a file of benches/record_proc.py [one that is made once and kept]")
-    parser.add_argument("--peers", help="only these, with commas between [all]; telem always")
+    parser.add_argument(
+        "--peers", help="only these, with commas between [all that can be had]; telem, DuckDB and SQLite always"
+    )
     binaries.options(parser)
     parser.add_argument("--scratch", type=pathlib.Path, help="for the databases, on a disk [in the cache]")
     parser.add_argument("--keep", action="store_true", help="keep the databases")
@@ -487,6 +563,34 @@ def options():
     return parser.parse_args()
 
 
+def chosen(names):
+    """The servers beside telem and the libraries that a run has."""
+    servers = [server for server in SERVERS if not issubclass(server, Telem)]
+    if names is None:
+        return servers, LIBRARIES
+    wanted = set(filter(None, names.split(",")))
+    known = {*(server.name for server in servers), *LIBRARIES, "duckdb", "sqlite"}
+    if strange := wanted - known:
+        raise Failed(f"--peers {', '.join(sorted(strange))}: there are {', '.join(sorted(known))}")
+    return [server for server in servers if server.name in wanted], [name for name in LIBRARIES if name in wanted]
+
+
+def there(servers, tools, all_wanted):
+    """The servers whose binaries can be had. One that cannot is no reason to give up, unless it was asked for by name."""
+    found, missing = [], []
+    for server in servers:
+        try:
+            for name in server.binaries():
+                tools.binary(name)
+            found.append(server)
+        except Failed as error:
+            if all_wanted:
+                raise
+            say(f"{server.name} is left out: {error}")
+            missing.append({"peer": server.name, "what": "binary", "why": str(error)})
+    return found, missing
+
+
 def cut_off(number, _):
     raise KeyboardInterrupt("the deadline is over" if number == signal.SIGALRM else signal.Signals(number).name)
 
@@ -499,10 +603,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, cut_off)
     plan = planned(given.quick, given.change)
-    others = [server for server in SERVERS if not issubclass(server, Telem)]
-    if given.peers is not None:
-        others = [server for server in others if server.name in given.peers.split(",")]
-    servers = [Telem, *([TelemBefore] if given.before else []), *others]
+    others, libraries = chosen(given.peers)
     out = given.out or CHECKOUT / "benches/peers/results" / time.strftime("%Y%m%d-%H%M%S")
     parent = given.scratch or CACHE / "peers"
     parent.mkdir(parents=True, exist_ok=True)
@@ -512,12 +613,13 @@ def main():
     run = None
     try:
         others_from = {"source": given.source, "releases": dict(given.version), "paths": dict(given.binary)}
-        tools = Tools(given.telem, given.before, runtime_dir, **others_from)
-        for server in others:
-            tools.binary(server.name)
+        tools = Tools(given.telem, given.before, given.append, runtime_dir, **others_from)
+        others, missing = there(others, tools, given.peers is not None)
+        servers = [Telem, *([TelemBefore] if given.before else []), *others]
         # Building the others is not part of it.
         signal.alarm(plan.deadline_s)
-        run = Run(plan, tools, servers, scratch, recording(given.recording, plan.record_s))
+        run = Run(plan, tools, servers, libraries, scratch, recording(given.recording, plan.record_s))
+        run.figures["failed"] += missing
         run.all()
         return 0
     except (Failed, OSError, http.client.HTTPException, subprocess.SubprocessError, KeyboardInterrupt) as error:

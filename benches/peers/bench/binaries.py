@@ -1,6 +1,6 @@
 """Where the other databases come from: built from their Go modules at the releases named here where `go` is there,
-Debian's packages otherwise, or a binary that is told. All of it lies in the cache and is started from there; nothing is
-installed.
+Debian's packages otherwise, or a binary that is told. QuestDB is a jar that `mvn` fetches, and runs on the Java that is
+there or on Debian's. All of it lies in the cache and is started from there; nothing is installed.
 
 Modules are fetched as this machine's `go` is set up (GOPROXY, GOFLAGS, GOTOOLCHAIN), and are built in the module's own
 directory: by its own go.mod and go.sum, so that what is built is what its makers released.
@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -52,6 +53,22 @@ MODULES = {
         "remove_all_sd",
     ),
 }
+@dataclasses.dataclass(frozen=True)
+class Jar:
+    """A database as an artifact of Maven."""
+
+    artifact: str
+    version: str
+    #: That version with its month.
+    release: str
+
+
+JARS = {"questdb": Jar("org.questdb:questdb", "9.3.4", "9.3.4 of March 2026")}
+MAVEN_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+#: What runs them.
+JAVA_MIN = 17
+JAVA_PACKAGE = f"openjdk-{JAVA_MIN}-jre-headless"
+
 #: Debian's packages, and the file of each that is started.
 PACKAGES = {
     "victoria-metrics": "usr/bin/victoria-metrics",
@@ -70,23 +87,54 @@ class Binaries:
         self.releases = releases or {}
         self.paths = paths or {}
         for name in self.releases:
-            if name not in MODULES:
-                raise Failed(f"--version {name}: there are {', '.join(MODULES)}")
+            if name not in MODULES | JARS:
+                raise Failed(f"--version {name}: there are {', '.join(MODULES | JARS)}")
         for name in self.paths:
-            if name not in PACKAGES:
-                raise Failed(f"--binary {name}: there are {', '.join(PACKAGES)}")
+            if name not in PACKAGES | JARS:
+                raise Failed(f"--binary {name}: there are {', '.join(PACKAGES | JARS)}")
 
     def binary(self, name):
-        """The binary of a database, fetched or built on first use."""
+        """The binary of a database, or `java`, fetched or built on first use."""
         if name in self.paths:
             path = pathlib.Path(self.paths[name]).resolve()
-            if not os.access(path, os.X_OK) or not path.is_file():
-                raise Failed(f"{name}: {path} is no program")
+            if not path.is_file() or not (name in JARS or os.access(path, os.X_OK)):
+                raise Failed(f"{name}: {path} is no {'jar' if name in JARS else 'program'}")
             self.versions[name] = f"binary {path.name}"
             return path
         if self.source == "go" and name in MODULES:
             return self._built(name, MODULES[name])
+        if name in JARS:
+            return self._jar(name, JARS[name])
+        if name == "java":
+            return self._java()
         return self._packaged(name, PACKAGES[name])
+
+    def _jar(self, name, jar):
+        version = self.releases.get(name, jar.version)
+        directory = self.cache / f"{name}-{version}"
+        if not (directory / "version").exists():
+            say(f"fetching {name} {version}")
+            directory.mkdir(parents=True, exist_ok=True)
+            fetch_jar(f"{jar.artifact}:{version}", f"{name} {version}", directory)
+            # Last: it says that the rest is whole.
+            (directory / "version").write_text(jar.release if version == jar.version else version)
+        self.versions[name] = (directory / "version").read_text()
+        return directory / f"{jar.artifact.partition(':')[2]}-{version}.jar"
+
+    def _java(self):
+        found = shutil.which("java")
+        if found and (major := java_version(found)) and major >= JAVA_MIN:
+            self.versions["java"] = f"Java {major}"
+            return pathlib.Path(found)
+        directory = self.cache / JAVA_PACKAGE
+        if not (directory / "version").exists():
+            self._fetch(JAVA_PACKAGE, directory)
+            within(directory)
+        programs = list(directory.glob("usr/lib/jvm/*/bin/java"))
+        if not programs:
+            raise Failed(f"Debian's package {JAVA_PACKAGE} has no program `java` in {directory}")
+        self.versions["java"] = f"Debian's package {JAVA_PACKAGE} {(directory / 'version').read_text()}"
+        return programs[0]
 
     def _built(self, name, module):
         version = self.releases.get(name, module.version)
@@ -132,6 +180,41 @@ class Binaries:
         (directory / "version").write_text(said.stdout.strip())
 
 
+def fetch_jar(artifact, what, directory):
+    """Lets `mvn` copy an artifact, which it checks, into a directory."""
+    repository = directory / "maven"
+    command = ["mvn", "-B", "-q", f"-Dmaven.repo.local={repository}", MAVEN_COPY, f"-Dartifact={artifact}"]
+    try:
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={directory}"], capture_output=True, text=True, timeout=FETCH_S, cwd=directory
+        )
+    except FileNotFoundError:
+        raise Failed(f"{what}: there is no `mvn` to fetch it with; --binary NAME=JAR takes a jar") from None
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{what}: `mvn` took more than {FETCH_S} s") from None
+    finally:
+        shutil.rmtree(repository, ignore_errors=True)
+    if done.returncode:
+        raise Failed(f"{what}: `mvn` failed (another release: --version NAME=VERSION): {done.stdout.strip()[-2_000:]}")
+
+
+def java_version(program):
+    """The major version that a `java` says; None when it says none."""
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=FETCH_S)
+    found = re.search(r'version "(\d+)', said.stderr)
+    return int(found[1]) if found and not said.returncode else None
+
+
+def within(directory):
+    """Lets the absolute links of an unpacked package lead to its own files."""
+    for path in directory.rglob("*"):
+        if path.is_symlink() and (target := path.readlink()).is_absolute():
+            own = directory / target.relative_to("/")
+            if own.exists():
+                path.unlink()
+                path.symlink_to(os.path.relpath(own, path.parent))
+
+
 def go(arguments, what, deadline_s):
     """What `go` prints; a failure with what it said and what may be done about it."""
     # A module may bring a go.work that names folders which its archive lacks.
@@ -160,14 +243,14 @@ def options(parser):
         choices=["go", "debian"],
         help="VictoriaMetrics and Prometheus from their Go modules, or Debian's packages [go where it is installed]",
     )
-    said = ", ".join(f"{name}={module.version}" for name, module in MODULES.items())
+    said = ", ".join(f"{name}={one.version}" for name, one in (MODULES | JARS).items())
     parser.add_argument(
         "--version",
         action="append",
         default=[],
         type=pair,
         metavar="NAME=VERSION",
-        help=f"another release of a Go module [{said}]",
+        help=f"another release of a Go module or jar [{said}]",
     )
     parser.add_argument(
         "--binary", action="append", default=[], type=pair, metavar="NAME=PATH", help="a binary of your own instead"

@@ -1,5 +1,6 @@
-"""Databases that are libraries: DuckDB, and SQLite with the schema of Dragon's telemetry. Each runs in a process of its own,
-which takes orders as lines of JSON, so that its CPU time and memory can be told from ours: `python -m bench.embedded NAME`.
+"""Databases that are libraries: DuckDB, ClickHouse (chDB), and SQLite with the schema of Dragon's telemetry. Each runs in a
+process of its own, which takes orders as lines of JSON, so that its CPU time and memory can be told from ours:
+`python -m bench.embedded NAME`.
 
 Nothing goes over HTTP here; rows are fetched into Python, which for many rows is most of the cost.
 """
@@ -53,6 +54,34 @@ def columns(directory):
     lines = (directory / "series.tsv").read_text().splitlines()
     series = [(metric, json.loads(tags)) for metric, _, tags in (line.partition("\t") for line in lines)]
     return read("series.u32", "<u4"), read("ts.i64", "<i8"), read("value.f64", "<f8"), series
+
+
+def timed(fetch, warm, times):
+    """What `times` repetitions of a question took, and the rows of the last one."""
+    for _ in range(warm):
+        fetch()
+    walls, rows, cpu = [], [], time.process_time()
+    for _ in range(times):
+        began = time.monotonic()
+        rows = fetch()
+        walls.append(time.monotonic() - began)
+    return {"cpu_s": time.process_time() - cpu, "walls": walls, "values": len(rows)}, rows
+
+
+def answer(question, rows):
+    """Rows in normal form, see questions.py."""
+    match question.name:
+        case "q1" | "q2":
+            return dict(rows)
+        case "q3" | "q4" | "q7" | "q8":
+            return {(name, at): value for name, at, value in rows}
+        case "q5":
+            # A tag that is not there is NULL, or empty where that costs less.
+            return {
+                (metric, *((key, value) for key, value in zip(TAGS, tags) if value)): last for metric, *tags, last in rows
+            }
+        case "q6":
+            return {"p99": rows[0][0]}
 
 
 class Duck:
@@ -129,34 +158,12 @@ class Duck:
             "q8": f"SELECT host, {bucket.format('1 minute')} AS t, avg(value) {one} AND {time_range} GROUP BY ALL",
         }[question.name]
 
-    def _answer(self, question, rows):
-        match question.name:
-            case "q1" | "q2":
-                return dict(rows)
-            case "q3" | "q4" | "q7" | "q8":
-                return {(name, at): value for name, at, value in rows}
-            case "q5":
-                return {
-                    (metric, *((key, value) for key, value in zip(TAGS, tags) if value is not None)): last
-                    for metric, *tags, last in rows
-                }
-            case "q6":
-                return {"p99": rows[0][0]}
-
     def ask(self, question, source, warm=0, times=1, show=False):
         question = Question(**question)
         sql = self._sql(question, source)
-        walls, rows = [], []
-        for _ in range(warm):
-            self.connection.execute(sql).fetchall()
-        cpu = time.process_time()
-        for _ in range(times):
-            began = time.monotonic()
-            rows = self.connection.execute(sql).fetchall()
-            walls.append(time.monotonic() - began)
-        said = {"cpu_s": time.process_time() - cpu, "walls": walls, "values": len(rows)}
+        said, rows = timed(lambda: self.connection.execute(sql).fetchall(), warm, times)
         if show:
-            said["answer"] = list(self._answer(question, rows).items())
+            said["answer"] = list(answer(question, rows).items())
         return said
 
     def percentiles(self, question, source):
@@ -186,6 +193,93 @@ class Duck:
         ).fetchone()
         second = self.connection.execute(f"SELECT {figures.format(keys, 'epoch_us(ts)')} FROM '{parquet}'").fetchone()
         return {"same": first == second, "samples": first[0], "exported": second[0]}
+
+
+class ClickHouse:
+    """ClickHouse in process, as chDB packages it: a table in the order of arrival, then one whose key is metric, tags and
+    time. Of its codecs for values ZSTD alone makes this data smallest, smaller than after Delta, Gorilla or FPC. A tag that is
+    not there is empty: a key with NULL costs more."""
+
+    def open(self, path):
+        import chdb
+        from chdb import session
+
+        self.session = session.Session(path)
+        for setting in ("max_threads = 2", "max_insert_threads = 2", "session_timezone = 'UTC'"):
+            self.session.query(f"SET {setting}")
+        self.session.query("CREATE DATABASE IF NOT EXISTS bench")
+        return {"version": f"{chdb.engine_version} (chDB {chdb.__version__})"}
+
+    def load(self, columns_directory, rows_at_once=500_000):
+        import pyarrow
+
+        ids, times, values, series = columns(columns_directory)
+        self.session.query(
+            "CREATE TABLE bench.arrived (id UInt32, ms Int64, value Float64) ENGINE = MergeTree ORDER BY tuple()"
+        )
+        rows = {"id": pyarrow.array(range(len(series)), pyarrow.uint32()), "metric": [metric for metric, _ in series]}
+        # `names` and `batch` are found by their names in the SQL.
+        names = pyarrow.table(rows | {key: [tags.get(key, "") for _, tags in series] for key in TAGS})  # noqa: F841
+        tags = "".join(f", {key} LowCardinality(String)" for key in TAGS)
+        self.session.query(f"CREATE TABLE bench.series (id UInt32, metric LowCardinality(String){tags}) ENGINE = Memory")
+        self.session.query(f"INSERT INTO bench.series SELECT id, metric, {', '.join(TAGS)} FROM Python(names)")
+        began, cpu = time.monotonic(), time.process_time()
+        for at in range(0, len(ids), rows_at_once):
+            end = at + rows_at_once
+            batch = pyarrow.table({"id": ids[at:end], "ms": times[at:end], "value": values[at:end]})  # noqa: F841
+            self.session.query("INSERT INTO bench.arrived SELECT id, ms, value FROM Python(batch)")
+        return {"samples": len(ids), "cpu_s": time.process_time() - cpu, "seconds": time.monotonic() - began}
+
+    def merge(self):
+        """The same rows with their names, sorted and in one part, in a table of their own; and the bytes of both."""
+        self.session.query("SYSTEM STOP MERGES bench.arrived")
+        began, cpu = time.monotonic(), time.process_time()
+        tags = "".join(f", {key} LowCardinality(String)" for key in TAGS)
+        key = f"metric, {', '.join(TAGS)}"
+        self.session.query(
+            f"CREATE TABLE bench.samples (metric LowCardinality(String){tags}, ts DateTime64(3, 'UTC') "
+            "CODEC(DoubleDelta, ZSTD), value Float64 CODEC(ZSTD)) ENGINE = MergeTree "
+            f"ORDER BY ({key}, ts)"
+        )
+        self.session.query(
+            f"INSERT INTO bench.samples SELECT {key}, fromUnixTimestamp64Milli(ms, 'UTC'), value "
+            "FROM bench.arrived AS a JOIN bench.series AS s ON a.id = s.id"
+        )
+        self.session.query("OPTIMIZE TABLE bench.samples FINAL")
+        said = {"cpu_s": time.process_time() - cpu, "seconds": time.monotonic() - began}
+        sizes = "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = 'bench' GROUP BY table"
+        return {**said, "bytes": dict(self._rows(sizes))}
+
+    def _rows(self, sql):
+        table = self.session.query(sql, "ArrowTable")
+        return list(zip(*(column.to_pylist() for column in table.columns)))
+
+    def _sql(self, question):
+        moment = "fromUnixTimestamp64Milli({}, 'UTC')".format
+        within = f"ts >= {moment(question.start_ms)} AND ts < {moment(question.end_ms)}"
+        one = f"FROM bench.samples WHERE metric = '{question.metric}'"
+        at = "toUnixTimestamp64Milli(ts)"
+        bucket = "toUnixTimestamp(toStartOfInterval(ts, INTERVAL {} MINUTE)) * 1000 AS t".format
+        five = ", ".join(f"'{metric}'" for metric in question.metrics)
+        return {
+            "q1": f"SELECT {at}, value {one} AND host = '{question.host}' AND {within} ORDER BY ts",
+            "q2": f"SELECT {bucket(1)}, avg(value) {one} AND {within} GROUP BY t ORDER BY t",
+            "q3": f"SELECT host, {bucket(5)}, max(value) {one} AND {within} GROUP BY ALL",
+            "q4": f"SELECT metric, {bucket(1)}, avg(value) FROM bench.samples WHERE metric IN ({five}) AND {within} "
+            "GROUP BY ALL",
+            "q5": f"SELECT metric, {', '.join(TAGS)}, argMax(value, ts) FROM bench.samples GROUP BY ALL",
+            "q6": f"SELECT quantileExactInclusive(0.99)(value) {one}",
+            "q7": f"SELECT host, {at}, value {one} AND value > 90",
+            "q8": f"SELECT host, {bucket(1)}, avg(value) {one} AND {within} GROUP BY ALL",
+        }[question.name]
+
+    def ask(self, question, warm=0, times=1, show=False):
+        question = Question(**question)
+        sql = self._sql(question)
+        said, rows = timed(lambda: self._rows(sql), warm, times)
+        if show:
+            said["answer"] = list(answer(question, rows).items())
+        return said
 
 
 class Dragon:
@@ -222,19 +316,11 @@ class Dragon:
     def ask(self, question, warm=0, times=1):
         question = Question(**question)
         values = (question.metric, "host", question.start_ms // 1_000, question.last_s)
-        walls, rows = [], []
-        for _ in range(warm):
-            self.connection.execute(self.SELECT, values).fetchall()
-        cpu = time.process_time()
-        for _ in range(times):
-            began = time.monotonic()
-            rows = self.connection.execute(self.SELECT, values).fetchall()
-            walls.append(time.monotonic() - began)
-        return {"cpu_s": time.process_time() - cpu, "walls": walls, "values": len(rows)}
+        return timed(lambda: self.connection.execute(self.SELECT, values).fetchall(), warm, times)[0]
 
 
 def main(name):
-    worker = {"duckdb": Duck, "sqlite": Dragon}[name]()
+    worker = {"duckdb": Duck, "clickhouse": ClickHouse, "sqlite": Dragon}[name]()
     for line in sys.stdin:
         order = json.loads(line)
         try:

@@ -113,6 +113,8 @@ class Server:
     connections = 2
     #: What is said of it beside its figures.
     note = ""
+    #: Sets of data that it refuses, and why.
+    refuses = {}
 
     def __init__(self, tools, directory):
         self.tools = tools
@@ -122,6 +124,11 @@ class Server:
         self.port = None
 
     # What each database says for itself:
+
+    @classmethod
+    def binaries(cls):
+        """The names of the binaries that it is started with."""
+        return [cls.name]
 
     def command(self):
         raise NotImplementedError
