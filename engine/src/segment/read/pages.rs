@@ -31,7 +31,7 @@ use super::delta::{self, DeltaPage};
 use super::{Loaded, corrupt, unreadable};
 use crate::error::Result;
 use crate::guarded::guarded;
-use crate::segment::blocks::Blocks;
+use crate::segment::blocks::{Blocks, ReadAhead};
 use crate::segment::index::UNPACKED_PER_BYTE_MAX;
 
 /// Rows decoded at a time: of a column without gaps they stay in a near cache.
@@ -156,7 +156,7 @@ impl<'a> IntColumn<'a> {
         while row < rows.end {
             let (at, of_page) = self.page_of(row);
             let wanted = row..rows.end.min(of_page.end);
-            match self.page(at, of_page.len())? {
+            match self.page(at, of_page.len(), rows.end)? {
                 Some(page) => {
                     let within = wanted.start - of_page.start..wanted.end - of_page.start;
                     page.read(within, buffer, &mut |values| take(values)).map_err(|delta::Torn| {
@@ -193,8 +193,9 @@ impl<'a> IntColumn<'a> {
         (after.saturating_sub(1), if (start..end).contains(&row) { start..end } else { row..usize::MAX })
     }
 
-    /// The page at this place, of so many rows; `None` where the other reader is to read it.
-    fn page(&mut self, at: usize, rows: usize) -> Result<Option<Arc<DeltaPage>>> {
+    /// The page at this place, of so many rows; `None` where the other reader is to read it. All rows from there until
+    /// `end` are wanted.
+    fn page(&mut self, at: usize, rows: usize, end: usize) -> Result<Option<Arc<DeltaPage>>> {
         let Some(location) = self.locations.get(at) else { return Ok(None) };
         let key = location.offset.cast_unsigned();
         let kept = self.loaded.pages.as_ref();
@@ -202,7 +203,7 @@ impl<'a> IntColumn<'a> {
             return Ok((page.count() == rows).then_some(page));
         }
         let path = &self.loaded.path;
-        let unpacked = guarded(path, || self.unpacked(at, rows).map_err(|error| unreadable(path, &error)))?;
+        let unpacked = guarded(path, || self.unpacked(at, rows, end).map_err(|error| unreadable(path, &error)))?;
         let page = unpacked.map(Arc::new);
         if let (Some(pages), Some(page)) = (kept, &page) {
             pages.add(key, page);
@@ -210,7 +211,14 @@ impl<'a> IntColumn<'a> {
         Ok(page)
     }
 
-    fn unpacked(&mut self, at: usize, rows: usize) -> ParquetResult<Option<DeltaPage>> {
+    /// Where the page with the row before `end` ends in the file.
+    fn end_of(&self, end: usize) -> u64 {
+        let last = &self.locations[self.page_of(end - 1).0];
+        last.offset.saturating_add(i64::from(last.compressed_page_size)).cast_unsigned()
+    }
+
+    fn unpacked(&mut self, at: usize, rows: usize, end: usize) -> ParquetResult<Option<DeltaPage>> {
+        let until = self.end_of(end);
         let (pages, next) = match &mut self.pages {
             Some(pages) => pages,
             none => none.insert((Pages::open(&self.loaded.blocks, self.place, self.column)?, 0)),
@@ -225,6 +233,7 @@ impl<'a> IntColumn<'a> {
             *next += 1;
         }
         *next += 1;
+        pages.ahead.until(until);
         pages.next_delta(rows)
     }
 }
@@ -325,7 +334,8 @@ impl<'a, T: DataType> PageColumn<'a, T> {
 
 /// The pages of a column, unpacked.
 struct Pages {
-    pages: SerializedPageReader<Blocks>,
+    pages: SerializedPageReader<ReadAhead>,
+    ahead: ReadAhead,
     packed: bool,
     /// Whether the column has a value in each row: then its levels are not read.
     whole: bool,
@@ -345,7 +355,9 @@ impl Pages {
         } else {
             chunk
         };
-        Ok(Self { pages: SerializedPageReader::new(Arc::new(blocks.clone()), chunk, rows, places)?, packed, whole })
+        let ahead = ReadAhead::new(blocks.clone());
+        let pages = SerializedPageReader::new(Arc::new(ahead.clone()), chunk, rows, places)?;
+        Ok(Self { pages, ahead, packed, whole })
     }
 
     /// The next page, if it is of so many integers as telem packs them, none of them absent.
