@@ -16,7 +16,7 @@ use std::slice;
 use crate::error::Result;
 use crate::segment::read::{Loaded, Need, Numbers, Piece};
 use crate::segment::times::Ticks;
-use crate::segment::{Run, Summary, power_of_ten};
+use crate::segment::{Run, Summary, decimal, power_of_ten};
 use crate::series::SeriesId;
 use crate::snapshot::sources::{Cluster, FoundRun, Sources};
 use crate::snapshot::{SeriesPoints, Snapshot};
@@ -375,15 +375,21 @@ impl OpenSeries {
                     self.buckets.push(ticks.from(part * FLOATS), values, known(values));
                 }
             }
-            Numbers::Ints(ints) => self.convert(ticks, ints, floats, |int| *int as f64, |_| INTS),
+            Numbers::Ints(ints) => self.scaled(ticks, ints, 0, floats, INTS),
             Numbers::Scaled(ints, scale) => {
                 let power = power_of_ten(scale);
                 // Of the least that is not zero, what its last digit stands for.
                 let last_digit = -1 - (power as u64).ilog2() as i32 - 52;
                 let known = if scale == 0 { INTS } else { KnownValues::Multiples(last_digit) };
-                self.convert(ticks, ints, floats, |int| *int as f64 / power, |_| known);
+                self.scaled(ticks, ints, scale, floats, known);
             }
-            Numbers::Mixed(values) => self.convert(ticks, values, floats, |value| value.as_f64(), known),
+            Numbers::Mixed(values) => {
+                for (part, values) in values.chunks(FLOATS).enumerate() {
+                    floats.clear();
+                    floats.extend(values.iter().map(|value| value.as_f64()));
+                    self.buckets.push(ticks.from(part * FLOATS), floats, known(floats));
+                }
+            }
             Numbers::Same(value, count) => {
                 floats.clear();
                 floats.resize(count.min(FLOATS), value.as_f64());
@@ -394,18 +400,12 @@ impl OpenSeries {
         }
     }
 
-    fn convert<T>(
-        &mut self,
-        ticks: Ticks<'_>,
-        values: &[T],
-        floats: &mut Vec<f64>,
-        float: impl Fn(&T) -> f64,
-        known: impl Fn(&[f64]) -> KnownValues,
-    ) {
-        for (part, values) in values.chunks(FLOATS).enumerate() {
-            floats.clear();
-            floats.extend(values.iter().map(&float));
-            self.buckets.push(ticks.from(part * FLOATS), floats, known(floats));
+    /// Takes in integers over ten to this power.
+    fn scaled(&mut self, ticks: Ticks<'_>, ints: &[i64], scale: u8, floats: &mut Vec<f64>, known: KnownValues) {
+        for (part, ints) in ints.chunks(FLOATS).enumerate() {
+            floats.resize(ints.len(), 0.0);
+            decimal::fill_floats(floats, ints, scale);
+            self.buckets.push(ticks.from(part * FLOATS), floats, known);
         }
     }
 }

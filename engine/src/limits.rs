@@ -142,6 +142,7 @@ pub fn storage() -> Vec<LimitRow> {
         retention: Retention { age, bytes: retention_bytes },
         segment_files_max,
         segment_bytes_max,
+        pages_bytes_max,
         compact_rows_max,
         compact_bytes_max,
         removed_kept,
@@ -190,6 +191,11 @@ pub fn storage() -> Vec<LimitRow> {
             "memory for their run indexes (`segment_bytes_max`)",
             bytes(segment_bytes_max),
             "the one not used for longest is dropped",
+        ),
+        LimitRow::new(
+            "memory for pages that were unpacked lately (`pages_bytes_max`)",
+            bytes(pages_bytes_max),
+            "those not used again are dropped, the oldest first",
         ),
         LimitRow::new("rows of a merged segment (`compact_rows_max`)", count(compact_rows_max), "hours stay apart"),
         LimitRow::new(

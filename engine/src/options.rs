@@ -36,6 +36,8 @@ pub struct Options {
     pub segment_files_max: usize,
     /// Most memory for the run indexes and footers of those.
     pub segment_bytes_max: u64,
+    /// Most memory for pages that were unpacked lately. 16 MiB: some ten million samples.
+    pub pages_bytes_max: u64,
     /// Most rows of a segment that a merge makes.
     pub compact_rows_max: u64,
     /// Most bytes of the segments that go into one merge, and with them most of what it holds in memory: the new file.
@@ -65,6 +67,7 @@ impl Default for Options {
             take_over: false,
             segment_files_max: 256,
             segment_bytes_max: 64 << 20,
+            pages_bytes_max: 16 << 20,
             compact_rows_max: 32 << 20,
             compact_bytes_max: 64 << 20,
             removed_kept: Duration::from_secs(60),

@@ -96,7 +96,7 @@ impl Db {
             [] => Err(Error::EmptyName { what: "the list of databases" }),
             [dir] => Self::open_read_only(dir, options),
             dirs => {
-                let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
+                let cache = Arc::new(segment_cache(&options));
                 let together = Together::open(dirs, &options, &cache, unsound)?;
                 Ok(Db { inner: Arc::new(DbState::of_several(options, cache, together)) })
             }
@@ -121,7 +121,7 @@ impl Db {
 impl DbState {
     fn new(options: Options, layout: Layout, recovered: Recovered, lock: Option<WriterLock>) -> Self {
         let Recovered { manifest, index, meta, meta_changed, memtable, next_wal, wal, report } = recovered;
-        let cache = Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max));
+        let cache = Arc::new(segment_cache(&options));
         let series = u32::try_from(index.len()).unwrap_or(u32::MAX);
         let write = lock.map(|lock| Write {
             lock,
@@ -193,4 +193,8 @@ impl DbState {
             options,
         }
     }
+}
+
+fn segment_cache(options: &Options) -> SegmentCache {
+    SegmentCache::new(options.segment_bytes_max, options.segment_files_max, options.pages_bytes_max)
 }

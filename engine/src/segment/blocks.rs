@@ -6,7 +6,7 @@
 
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
@@ -18,6 +18,8 @@ use crate::disk::ReadFile;
 pub const BLOCK_BYTES: usize = 16 << 10;
 /// Bytes per read for sequential readers.
 const STREAM_BYTES: usize = 256 << 10;
+/// Bytes that are read in one go by who knows that more comes next: some ten pages.
+const AHEAD_BYTES_MAX: u64 = 256 << 10;
 
 /// The checksums of `data`, block by block.
 pub fn checksums(data: &[u8]) -> Vec<u32> {
@@ -102,6 +104,71 @@ impl ChunkReader for Blocks {
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
         Ok(self.read(start, length)?)
+    }
+}
+
+/// The same for a reader who says how far he will go: up to there, what comes next is read along with what is asked for.
+#[derive(Clone, Debug)]
+pub struct ReadAhead {
+    blocks: Blocks,
+    held: Arc<Mutex<HeldAhead>>,
+}
+
+#[derive(Debug, Default)]
+struct HeldAhead {
+    /// Until where everything will be asked for.
+    until: u64,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl ReadAhead {
+    pub fn new(blocks: Blocks) -> Self {
+        Self { blocks, held: Arc::default() }
+    }
+
+    /// All bytes from those that are asked for next until this one will be asked for.
+    pub fn until(&self, end: u64) {
+        self.held().until = end;
+    }
+
+    fn held(&self) -> MutexGuard<'_, HeldAhead> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldAhead {
+    fn find(&self, start: u64, len: usize) -> Option<Bytes> {
+        let from = usize::try_from(start.checked_sub(self.start)?).ok()?;
+        let end = from.checked_add(len).filter(|end| *end <= self.bytes.len())?;
+        Some(self.bytes.slice(from..end))
+    }
+}
+
+impl Length for ReadAhead {
+    fn len(&self) -> u64 {
+        self.blocks.len()
+    }
+}
+
+impl ChunkReader for ReadAhead {
+    type T = Stream;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.blocks.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let mut held = self.held();
+        if let Some(bytes) = held.find(start, length) {
+            return Ok(bytes);
+        }
+        let ahead = held.until.saturating_sub(start).min(AHEAD_BYTES_MAX);
+        if ahead <= length as u64 {
+            return self.blocks.get_bytes(start, length);
+        }
+        (held.start, held.bytes) = (start, self.blocks.read(start, ahead as usize)?);
+        Ok(held.bytes.slice(..length))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::Segment;
+use super::{PageCache, Segment};
 
 /// So few are looked through each time.
 const TIDIED_MIN: usize = 64;
@@ -17,6 +17,7 @@ pub struct SegmentCache {
     bytes_max: u64,
     files_max: usize,
     held: Mutex<CacheState>,
+    pages: Arc<PageCache>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -55,9 +56,22 @@ pub struct CacheFigures {
 }
 
 impl SegmentCache {
-    /// At most `files_max` open files and `bytes_max` of their indexes and footers, besides what readers hold.
-    pub fn new(bytes_max: u64, files_max: usize) -> Self {
-        Self { bytes_max, files_max, held: Mutex::default(), hits: AtomicU64::default(), misses: AtomicU64::default() }
+    /// At most `files_max` open files and `bytes_max` of their indexes and footers, and `pages_bytes_max` of their pages,
+    /// besides what readers hold.
+    pub fn new(bytes_max: u64, files_max: usize, pages_bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            files_max,
+            held: Mutex::default(),
+            pages: Arc::new(PageCache::new(pages_bytes_max)),
+            hits: AtomicU64::default(),
+            misses: AtomicU64::default(),
+        }
+    }
+
+    /// Those that were unpacked lately.
+    pub fn pages(&self) -> &Arc<PageCache> {
+        &self.pages
     }
 
     pub fn figures(&self) -> CacheFigures {

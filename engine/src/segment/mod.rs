@@ -12,6 +12,7 @@ pub(crate) mod decimal;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod index;
+mod pages;
 pub mod read;
 pub mod rebuild;
 mod summary;
@@ -26,6 +27,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 pub use cache::{CacheFigures, SegmentCache};
 pub use decimal::power as power_of_ten;
 pub use index::Run;
+pub use pages::PageCache;
 pub use read::Segment;
 pub use summary::{Kind, Sum, Summary};
 pub use write::SegmentWriter;

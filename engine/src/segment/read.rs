@@ -19,7 +19,6 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
     RowSelectionPolicy,
 };
-use parquet::data_type::{DataType, DoubleType, Int64Type};
 use parquet::file::metadata::PageIndexPolicy;
 use tracing::warn;
 
@@ -27,6 +26,7 @@ use super::blocks::Blocks;
 use super::cache::SegmentCache;
 use super::decimal;
 use super::index::{Run, RunIndex};
+use super::pages::FilePages;
 use super::summary::{self, Kind, Summary};
 use super::times::Times;
 use super::{SCALE_MAX, SHIFT_MAX, schema};
@@ -52,6 +52,7 @@ pub struct Segment {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     cache: Arc<SegmentCache>,
+    pages: FilePages,
     /// When several databases are open as one: what its ids are called there.
     ids: Option<Arc<Ids>>,
     loaded: Mutex<Option<Arc<Loaded>>>,
@@ -69,11 +70,13 @@ impl fmt::Debug for Segment {
 impl Segment {
     pub fn new(entry: SegmentEntry, layout: &Layout, disk: Arc<dyn Disk>, cache: Arc<SegmentCache>) -> Self {
         let path = layout.named(&entry.file.file);
+        let pages = cache.pages().file();
         Self {
             entry,
             path,
             disk,
             cache,
+            pages,
             ids: None,
             loaded: Mutex::default(),
             used_again: AtomicBool::new(false),
@@ -124,7 +127,9 @@ impl Segment {
             self.cache.hit();
             return Ok(Arc::clone(loaded));
         }
-        let fresh = Arc::new(Loaded::parse(self.open()?, &self.path, &self.entry, self.ids.as_deref())?);
+        let mut fresh = Loaded::parse(self.open()?, &self.path, &self.entry, self.ids.as_deref())?;
+        fresh.pages = Some(self.pages.clone());
+        let fresh = Arc::new(fresh);
         *loaded = Some(Arc::clone(&fresh));
         // Released first: the cache may empty slots, and takes their locks.
         drop(loaded);
@@ -175,6 +180,8 @@ pub struct Loaded {
     blocks: Blocks,
     /// Parquet's own, parsed when a page is read.
     footer: OnceLock<ArrowReaderMetadata>,
+    /// Those that were unpacked lately; `None` for a file that is read once.
+    pages: Option<FilePages>,
 }
 
 /// Samples of one run, sorted by time.
@@ -215,7 +222,7 @@ impl Loaded {
         }
         let checksums = std::mem::take(&mut index.checksums);
         let blocks = Blocks::new(path.to_path_buf(), file, checksums, entry.tail, tail[index_len..].to_vec().into());
-        Ok(Self { path: path.to_path_buf(), index, blocks, footer: OnceLock::new() })
+        Ok(Self { path: path.to_path_buf(), index, blocks, footer: OnceLock::new(), pages: None })
     }
 
     /// By series.
@@ -255,7 +262,7 @@ impl Loaded {
         if let Some(rows) = self.index.rows_in(run, range) {
             return Ok(!rows.is_empty());
         }
-        let times = self.numbers::<Int64Type>("ts", slice::from_ref(&run.rows()))?;
+        let times = self.ints("ts", slice::from_ref(&run.rows()))?;
         Ok(times.iter().flatten().any(|time| range.contains(Timestamp::from_micros(*time))))
     }
 
@@ -270,8 +277,9 @@ impl Loaded {
         let last = run.rows().end - 1..run.rows().end;
         let value = match run.kind {
             Kind::Float => {
-                let floats = self.numbers::<DoubleType>("float", slice::from_ref(&last))?;
-                floats[0].first().copied().map(Value::Float)
+                let mut float = None;
+                self.each_float("float", slice::from_ref(&last), &mut |_, _, values| float = values.last().copied())?;
+                float.map(Value::Float)
             }
             _ => self.mixed(slice::from_ref(&last))?[0].first().copied(),
         };
@@ -298,7 +306,7 @@ impl Loaded {
             Some(times) => times,
             None => {
                 let rows = first..run.row as usize + rows.end;
-                self.numbers::<Int64Type>("ts", slice::from_ref(&rows))?.swap_remove(0)
+                self.ints("ts", slice::from_ref(&rows))?.swap_remove(0)
             }
         };
         let (rows, times) = within(times, range);
@@ -324,7 +332,7 @@ impl Loaded {
     fn times(&self, runs: &[Run], range: TimeRange) -> Result<(Vec<Range<usize>>, Vec<Vec<i64>>)> {
         let in_column: Vec<Range<usize>> =
             runs.iter().filter(|run| run.times == Times::Column).map(Run::rows).collect();
-        let mut from_column = self.numbers::<Int64Type>("ts", &in_column)?.into_iter();
+        let mut from_column = self.ints("ts", &in_column)?.into_iter();
         let mut all_rows = Vec::with_capacity(runs.len());
         let mut all_times = Vec::with_capacity(runs.len());
         for run in runs {
@@ -339,10 +347,10 @@ impl Loaded {
         Ok((all_rows, all_times))
     }
 
-    /// The values of one column in each of `ranges` (rows, sorted, apart), where none may be absent.
-    fn numbers<T: DataType>(&self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<Vec<T::T>>> {
-        let mut found: Vec<Vec<T::T>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
-        self.each::<T>(name, ranges, &mut |at, _, values| found[at].extend_from_slice(values))?;
+    /// The integers of one column in each of `ranges` (rows, sorted, apart), where none may be absent.
+    fn ints(&self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<Vec<i64>>> {
+        let mut found: Vec<Vec<i64>> = ranges.iter().map(|range| Vec::with_capacity(range.len())).collect();
+        self.each_int(name, ranges, &mut |at, _, values| found[at].extend_from_slice(values))?;
         Ok(found)
     }
 
@@ -500,8 +508,10 @@ fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
     corrupt(path, "its Parquet", error.to_string(), "a segment of format 1")
 }
 
+mod delta;
 mod pages;
 mod verify;
 mod visit;
 
+pub use delta::DeltaPage;
 pub use visit::{Need, Numbers, RunRows};

@@ -37,6 +37,31 @@ fn every_decimal_of_up_to_nine_digits_is_its_integer() {
 }
 
 #[test]
+fn integers_become_the_same_floats_many_at_a_time_as_one_by_one() {
+    let check = |ints: &[i64], scale: u8| {
+        let mut floats = vec![f64::NAN; ints.len()];
+        fill_floats(&mut floats, ints, scale);
+        for (float, int) in floats.iter().zip(ints) {
+            assert_eq!(float.to_bits(), to_float(*int, scale).to_bits(), "{int} at {scale}");
+        }
+    };
+    let at_the_ends = |end: i64| [end - 2, end - 1, end, end.wrapping_add(1), -end, 1 - end, -end - 1];
+    for scale in 0..=18 {
+        for from in (-200_000..200_000).step_by(1_000) {
+            check(&(from..from + 1_000).collect::<Vec<i64>>(), scale);
+        }
+        for bits in [30, 31, 32, 50, 51, 52, 53, 62] {
+            // One that does not fit is enough.
+            at_the_ends(1 << bits).iter().for_each(|int| check(&[*int], scale));
+            check(&at_the_ends(1 << bits), scale);
+        }
+        check(&[i64::MIN, i64::MAX, 0], scale);
+        let of = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as i64 - (1 << 31);
+        check(&(0..300_000).map(of).collect::<Vec<i64>>(), scale);
+    }
+}
+
+#[test]
 fn the_scale_is_the_smallest_at_which_most_values_are_integers() {
     let of = |floats: &[f64]| scale_of(floats);
     assert_eq!(of(&[1.0, 2.0]), Some(0));

@@ -4,8 +4,6 @@
 use std::ops::Range;
 use std::slice;
 
-use parquet::data_type::{DoubleType, Int64Type};
-
 use super::{Loaded, within};
 use crate::error::Result;
 use crate::segment::decimal;
@@ -110,7 +108,7 @@ impl Loaded {
         let is_long = |run: &Run| run.times == Times::Column && run.rows as usize > TIMES_ROWS;
         let in_column: Vec<Range<usize>> =
             runs.iter().filter(|run| run.times == Times::Column && !is_long(run)).map(Run::rows).collect();
-        let mut from_column = self.numbers::<Int64Type>("ts", &in_column)?.into_iter();
+        let mut from_column = self.ints("ts", &in_column)?.into_iter();
         let (mut wanted, mut known) = (Vec::with_capacity(runs.len()), Vec::with_capacity(runs.len()));
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| !is_long(run)) {
             let (rows, ticks) = match self.index.ticks(run, range) {
@@ -131,7 +129,7 @@ impl Loaded {
         for (place, run) in runs.iter().enumerate().filter(|(_, run)| is_long(run)) {
             for first in run.rows().step_by(TIMES_ROWS) {
                 let rows = first..run.rows().end.min(first + TIMES_ROWS);
-                let times = self.numbers::<Int64Type>("ts", slice::from_ref(&rows))?.swap_remove(0);
+                let times = self.ints("ts", slice::from_ref(&rows))?.swap_remove(0);
                 let (rows, times) = within(times, range);
                 let wanted = RunRows { run: *run, rows: first + rows.start..first + rows.end };
                 self.visit_values(slice::from_ref(&wanted), need, &mut |_, from, numbers| {
@@ -163,7 +161,7 @@ impl Loaded {
             }
         }
         let rows: Vec<Range<usize>> = in_column.iter().map(|at| wanted[*at].rows.clone()).collect();
-        self.each::<Int64Type>("ts", &rows, &mut |at, from, times| {
+        self.each_int("ts", &rows, &mut |at, from, times| {
             take(in_column[at], from, Ticks::List(times), times.len());
         })
     }
@@ -195,7 +193,7 @@ impl Loaded {
         }
         let rows = |of: &[usize]| -> Vec<Range<usize>> { of.iter().map(|at| wanted[*at].rows.clone()).collect() };
         let mut shifted_back = Vec::new();
-        self.each::<Int64Type>("int", &rows(&ints), &mut |at, from, values| {
+        self.each_int("int", &rows(&ints), &mut |at, from, values| {
             let numbers = match wanted[ints[at]].run.kind {
                 Kind::Shifted(shift) => {
                     shifted_back.clear();
@@ -207,7 +205,7 @@ impl Loaded {
             };
             take(ints[at], from, numbers);
         })?;
-        self.each::<DoubleType>("float", &rows(&floats), &mut |at, from, values| {
+        self.each_float("float", &rows(&floats), &mut |at, from, values| {
             take(floats[at], from, Numbers::Floats(values));
         })?;
         for at in mixed {

@@ -14,15 +14,15 @@ fn page(levels: &[u8], packed: &[u8]) -> Bytes {
 fn levels_are_not_packed_and_values_are() {
     let values: Vec<u8> = (0..60_000_u32).flat_map(u32::to_le_bytes).collect();
     let packed = zstd::bulk::compress(&values, 1).unwrap();
-    assert_eq!(unpack(&page(b"levels", &packed), 6).unwrap(), [b"levels", &*values].concat());
-    assert_eq!(unpack(&page(b"", &packed), 0).unwrap(), values);
+    assert_eq!(unpack(&page(b"levels", &packed), 6, 0).unwrap(), [b"levels", &*values].concat());
+    assert_eq!(unpack(&page(b"", &packed), 0, 0).unwrap(), values);
 }
 
 #[test]
 fn a_page_without_values_is_its_levels() {
-    assert_eq!(unpack(&page(b"levels", b""), 6).unwrap(), &b"levels"[..]);
+    assert_eq!(unpack(&page(b"levels", b""), 6, 0).unwrap(), &b"levels"[..]);
     let nothing = zstd::bulk::compress(b"", 1).unwrap();
-    assert_eq!(unpack(&page(b"levels", &nothing), 6).unwrap(), &b"levels"[..]);
+    assert_eq!(unpack(&page(b"levels", &nothing), 6, 0).unwrap(), &b"levels"[..]);
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn what_was_packed_without_its_size_is_unpacked() {
     encoder.write_all(&[7; 100_000]).unwrap();
     let packed = encoder.finish().unwrap();
     assert_eq!(zstd::zstd_safe::get_frame_content_size(&packed).unwrap(), None);
-    assert_eq!(unpack(&page(b"x", &packed), 1).unwrap(), [&b"x"[..], &[7; 100_000]].concat());
+    assert_eq!(unpack(&page(b"x", &packed), 1, 0).unwrap(), [&b"x"[..], &[7; 100_000]].concat());
 }
 
 #[test]
@@ -41,24 +41,24 @@ fn a_page_that_says_it_is_larger_than_its_bytes_can_be_is_an_error_and_takes_no_
     packed.extend_from_slice(&(1_u64 << 60).to_le_bytes());
     packed.extend_from_slice(&[1, 0, 0]);
     assert_eq!(zstd::zstd_safe::get_frame_content_size(&packed).unwrap(), Some(1 << 60));
-    assert!(unpack(&page(b"", &packed), 0).is_err());
+    assert!(unpack(&page(b"", &packed), 0, 0).is_err());
 }
 
 #[test]
 fn levels_that_are_longer_than_their_page_and_torn_values_are_errors() {
-    assert!(unpack(&page(b"levels", b""), 7).unwrap_err().to_string().contains("levels of 7 bytes in a page of 6"));
+    assert!(unpack(&page(b"levels", b""), 7, 0).unwrap_err().to_string().contains("levels of 7 bytes in a page of 6"));
     let packed = zstd::bulk::compress(&[7; 1_000], 1).unwrap();
     for len in 1..packed.len() {
-        assert!(unpack(&page(b"", &packed[..len]), 0).is_err(), "{len}");
+        assert!(unpack(&page(b"", &packed[..len]), 0, 0).is_err(), "{len}");
     }
-    assert!(unpack(&page(b"", b"no frame at all"), 0).is_err());
+    assert!(unpack(&page(b"", b"no frame at all"), 0, 0).is_err());
 }
 
 #[test]
 fn a_thread_goes_on_unpacking_after_an_error() {
     let packed = zstd::bulk::compress(&[7; 1_000], 1).unwrap();
-    assert!(unpack(&page(b"", &packed[..packed.len() - 1]), 0).is_err());
-    assert_eq!(unpack(&page(b"", &packed), 0).unwrap(), vec![7; 1_000]);
+    assert!(unpack(&page(b"", &packed[..packed.len() - 1]), 0, 0).is_err());
+    assert_eq!(unpack(&page(b"", &packed), 0, 0).unwrap(), vec![7; 1_000]);
 }
 
 #[test]

@@ -1,0 +1,267 @@
+//! Decodes pages of bit-packed differences (Parquet's DELTA_BINARY_PACKED), from any value on.
+//!
+//! A value is the one before it and a difference, so the first values of a page are decoded to get to the last ones.
+//! [`DeltaPage`] remembers the value before each block of differences that was gone through: whoever reads the same page
+//! again starts at a block near what is wanted. It is small, for the differences stay packed.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes of no meaning behind the packed ones, so that a value may be read with those that follow it.
+pub const PADDING: usize = 16;
+/// Differences that are unpacked at a time: Parquet packs so many, or a multiple of it, with one width.
+const GROUP: usize = 32;
+/// Widest difference.
+const WIDTH_MAX: u8 = 64;
+/// Values that are handed out at a time, about: they stay in the nearest cache.
+const HANDED_OUT: usize = 2 << 10;
+
+/// The bytes end within a block, or a width is none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Torn;
+
+/// A page of integers, none of them absent.
+#[derive(Debug)]
+pub struct DeltaPage {
+    /// And [`PADDING`].
+    bytes: Vec<u8>,
+    count: usize,
+    /// Values of a block, and of those parts of it that have one width.
+    block: usize,
+    part: usize,
+    /// Where blocks begin, as far as they were gone through.
+    starts: Mutex<Vec<BlockStart>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BlockStart {
+    /// Of the bytes.
+    at: usize,
+    /// The value before its first.
+    before: i64,
+}
+
+impl DeltaPage {
+    /// A page of `count` values; `None` for one that is not as Parquet says. `bytes` end with [`PADDING`], after `from`
+    /// others.
+    pub fn new(bytes: Vec<u8>, from: usize, count: usize) -> Option<Self> {
+        let mut header = Varints { bytes: &bytes, at: from };
+        let block = usize::try_from(header.next()?).ok()?;
+        let parts = usize::try_from(header.next()?).ok()?;
+        let found = usize::try_from(header.next()?).ok()?;
+        let first = header.signed()?;
+        let part = block.checked_div(parts)?;
+        let fits = part > 0 && part.is_multiple_of(GROUP) && part.checked_mul(parts) == Some(block);
+        let starts = Mutex::new(vec![BlockStart { at: header.at, before: first }]);
+        (fits && found == count && count > 0).then_some(Self { bytes, count, block, part, starts })
+    }
+
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Memory that it takes once all of its blocks were gone through.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.bytes.capacity() + self.count.div_ceil(self.block) * size_of::<BlockStart>()
+    }
+
+    /// Hands out the values of `rows`, as many at a time as fit into `buffer` ([`buffer`] makes one).
+    ///
+    /// # Errors
+    /// Torn; some may have been handed out then.
+    pub fn read(&self, rows: Range<usize>, buffer: &mut Vec<i64>, take: &mut impl FnMut(&[i64])) -> Result<(), Torn> {
+        let rows = rows.start..rows.end.min(self.count);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        buffer.clear();
+        // The first value stands alone; difference `n` makes value `n + 1`.
+        let wanted = rows.start.saturating_sub(1)..rows.end - 1;
+        let (known, mut start) = self.near(wanted.start / self.block);
+        if rows.start == 0 {
+            buffer.push(start.before);
+        }
+        let mut found: Vec<BlockStart> = Vec::new();
+        let mut number = known;
+        while number * self.block < wanted.end {
+            let first = number * self.block;
+            let part = wanted.start.max(first) - first..(wanted.end - first).min(self.block);
+            let next = self.read_block(start, first, part, buffer, take)?;
+            number += 1;
+            match next {
+                Some(next) => {
+                    found.push(next);
+                    start = next;
+                }
+                None => break,
+            }
+        }
+        self.remember(known + 1, &found);
+        if !buffer.is_empty() {
+            take(buffer);
+        }
+        Ok(())
+    }
+
+    /// The last block up to the one at `number` whose start is known, and that.
+    fn near(&self, number: usize) -> (usize, BlockStart) {
+        let starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = number.min(starts.len() - 1);
+        (number, starts[number])
+    }
+
+    /// Keeps the starts of the blocks from the one at `first` on, as far as they are new.
+    fn remember(&self, first: usize, found: &[BlockStart]) {
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = starts.len().checked_sub(first).and_then(|known| found.get(known..));
+        starts.extend_from_slice(new.unwrap_or_default());
+    }
+
+    /// Takes in the values of a block, of which `wanted` are wanted; gives back where the next one begins, unless it was
+    /// left before its end.
+    fn read_block(
+        &self,
+        start: BlockStart,
+        first: usize,
+        wanted: Range<usize>,
+        buffer: &mut Vec<i64>,
+        take: &mut impl FnMut(&[i64]),
+    ) -> Result<Option<BlockStart>, Torn> {
+        let mut header = Varints { bytes: &self.bytes, at: start.at };
+        let least = header.signed().ok_or(Torn)?;
+        let widths = header.at..header.at + self.block / self.part;
+        let end = self.bytes.len() - PADDING;
+        if widths.end > end {
+            return Err(Torn);
+        }
+        let (mut at, mut value) = (widths.end, start.before);
+        // Differences of the block that there are: what is behind them has no meaning.
+        let there = (self.count - 1 - first).min(self.block);
+        let mut differences = [0_u64; GROUP];
+        for (place, width) in self.bytes[widths].iter().enumerate() {
+            let from = place * self.part;
+            if from >= there {
+                break;
+            }
+            if *width > WIDTH_MAX {
+                return Err(Torn);
+            }
+            for group in (from..from + self.part).step_by(GROUP) {
+                let here = group..(group + GROUP).min(there);
+                if here.is_empty() {
+                    break;
+                }
+                if group >= wanted.end {
+                    return Ok(None);
+                }
+                self.unpack(at, usize::from(*width), here.len(), &mut differences)?;
+                at += usize::from(*width) * GROUP / 8;
+                if here.end <= wanted.start {
+                    let sum = differences[..here.len()].iter().fold(0_u64, |sum, one| sum.wrapping_add(*one));
+                    let all = least.wrapping_mul(here.len() as i64).wrapping_add(sum.cast_signed());
+                    value = value.wrapping_add(all);
+                    continue;
+                }
+                let mut values = [0_i64; GROUP];
+                for (out, difference) in values.iter_mut().zip(&differences) {
+                    value = value.wrapping_add(least.wrapping_add(difference.cast_signed()));
+                    *out = value;
+                }
+                // Of the last group of a page the rest is made up.
+                value = values[here.len() - 1];
+                let from = wanted.start.max(group) - group;
+                buffer.extend_from_slice(&values[from..wanted.end.min(here.end) - group]);
+                if buffer.len() + GROUP > HANDED_OUT {
+                    take(buffer);
+                    buffer.clear();
+                }
+            }
+        }
+        Ok(Some(BlockStart { at, before: value }))
+    }
+
+    /// Unpacks the group at `at`, of which `count` differences are there.
+    fn unpack(&self, at: usize, width: usize, count: usize, out: &mut [u64; GROUP]) -> Result<(), Torn> {
+        let needed = at.saturating_add((width * count).div_ceil(8));
+        if needed > self.bytes.len() - PADDING {
+            return Err(Torn);
+        }
+        let len = width * GROUP / 8 + PADDING;
+        if let Some(bytes) = self.bytes.get(at..at + len) {
+            unpack_group(bytes, width, out);
+            return Ok(());
+        }
+        // A writer may leave out what has no meaning.
+        let mut rest = [0; WIDTH_MAX as usize * GROUP / 8 + PADDING];
+        let left = &self.bytes[at..];
+        rest[..left.len().min(len)].copy_from_slice(&left[..left.len().min(len)]);
+        unpack_group(&rest[..len], width, out);
+        Ok(())
+    }
+}
+
+/// Room for what [`DeltaPage::read`] hands out.
+pub fn buffer() -> Vec<i64> {
+    Vec::with_capacity(HANDED_OUT)
+}
+
+/// Unpacks differences of this width; there are [`PADDING`] bytes more than they take.
+fn unpack_group(bytes: &[u8], width: usize, out: &mut [u64; GROUP]) {
+    macro_rules! by_width {
+        ($($width:literal)*) => {
+            match width {
+                0 => *out = [0; GROUP],
+                $($width => unpack_fixed::<$width>(bytes, out),)*
+                _ => {}
+            }
+        };
+    }
+    by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+        33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
+}
+
+/// Eight differences take as many bytes as one has bits: what to shift by is known when this is compiled.
+fn unpack_fixed<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
+    let mask = u64::MAX >> (64 - WIDTH);
+    let bytes = &bytes[..WIDTH * GROUP / 8 + PADDING];
+    for (eight, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let bytes = &bytes[eight * WIDTH..][..WIDTH + PADDING];
+        for (at, out) in out.iter_mut().enumerate() {
+            let (byte, bit) = (at * WIDTH / 8, at * WIDTH % 8);
+            let mut eight = [0; 8];
+            eight.copy_from_slice(&bytes[byte..byte + 8]);
+            let low = u64::from_le_bytes(eight) >> bit;
+            let high = if bit + WIDTH > 64 { u64::from(bytes[byte + 8]) << (64 - bit) } else { 0 };
+            *out = (low | high) & mask;
+        }
+    }
+}
+
+/// Numbers of seven bits a byte.
+struct Varints<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Varints<'_> {
+    fn next(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = *self.bytes[..self.bytes.len() - PADDING].get(self.at)?;
+            self.at += 1;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        let number = self.next()?;
+        Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+}
+
+#[cfg(test)]
+mod tests;
