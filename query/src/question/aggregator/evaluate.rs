@@ -34,11 +34,12 @@ impl Aggregator {
             Aggregator::Diff => difference(values),
             Aggregator::Dev => deviation(values.iter().copied().filter(|value| !value.is_nan())),
             Aggregator::Median => {
-                sort_numbers(values, scratch);
-                scratch.get(scratch.len() / 2).copied().unwrap_or(f64::NAN)
+                keep_numbers(values, scratch);
+                let middle = scratch.len() / 2;
+                if scratch.is_empty() { f64::NAN } else { *scratch.select_nth_unstable_by(middle, f64::total_cmp).1 }
             }
             Aggregator::Percentile(Percentile { per_mille, .. }) => {
-                sort_numbers(values, scratch);
+                keep_numbers(values, scratch);
                 percentile(scratch, per_mille, Estimation::Legacy)
             }
         }
@@ -67,14 +68,12 @@ impl Aggregator {
             // A float that does not fit saturates, and NaN becomes 0, as in Java.
             Aggregator::Dev => deviation(values.iter().map(|value| *value as f64)) as i64,
             Aggregator::Median => {
-                let mut sorted = values.to_vec();
-                sorted.sort_unstable();
-                sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+                let (mut numbers, middle) = (values.to_vec(), values.len() / 2);
+                if numbers.is_empty() { 0 } else { *numbers.select_nth_unstable(middle).1 }
             }
             Aggregator::Percentile(Percentile { per_mille, estimation }) => {
                 scratch.clear();
                 scratch.extend(values.iter().map(|value| *value as f64));
-                scratch.sort_unstable_by(f64::total_cmp);
                 percentile(scratch, per_mille, estimation) as i64
             }
         }
@@ -131,17 +130,21 @@ fn deviation(mut values: impl Iterator<Item = f64>) -> f64 {
     if count == 1.0 { 0.0 } else { (squares / count).sqrt() }
 }
 
-/// Everything but NaN, ascending, into `sorted`.
-fn sort_numbers(values: &[f64], sorted: &mut Vec<f64>) {
-    sorted.clear();
-    sorted.extend(values.iter().filter(|value| !value.is_nan()));
-    sorted.sort_unstable_by(f64::total_cmp);
+/// Everything but NaN into `kept`.
+fn keep_numbers(values: &[f64], kept: &mut Vec<f64>) {
+    kept.clear();
+    kept.extend(values.iter().filter(|value| !value.is_nan()));
 }
 
-/// As Apache Commons Math's `Percentile` computes it.
-fn percentile(sorted: &[f64], per_mille: u16, estimation: Estimation) -> f64 {
-    let (Some(smallest), Some(largest)) = (sorted.first(), sorted.last()) else { return f64::NAN };
-    let length = sorted.len() as f64;
+/// As Apache Commons Math's `Percentile` computes it of the numbers in ascending order. They are brought into another
+/// one: only the two that it lies between are looked for.
+fn percentile(numbers: &mut [f64], per_mille: u16, estimation: Estimation) -> f64 {
+    let by_order = |a: &f64, b: &f64| a.total_cmp(b);
+    let greatest = |numbers: &[f64]| numbers.iter().copied().max_by(by_order).unwrap_or(f64::NAN);
+    if numbers.is_empty() {
+        return f64::NAN;
+    }
+    let length = numbers.len() as f64;
     let p = f64::from(per_mille) / 10.0 / 100.0;
     let position = match estimation {
         Estimation::Legacy => p * (length + 1.0),
@@ -150,12 +153,13 @@ fn percentile(sorted: &[f64], per_mille: u16, estimation: Estimation) -> f64 {
         Estimation::R7 => 1.0 + (length - 1.0) * p,
     };
     if position < 1.0 {
-        return *smallest;
+        return numbers.iter().copied().min_by(by_order).unwrap_or(f64::NAN);
     }
     if position >= length {
-        return *largest;
+        return greatest(numbers);
     }
     let floor = position.floor();
-    let (lower, upper) = (sorted[floor as usize - 1], sorted[floor as usize]);
-    lower + (position - floor) * (upper - lower)
+    let (below, upper, _) = numbers.select_nth_unstable_by(floor as usize, by_order);
+    let lower = greatest(below);
+    lower + (position - floor) * (*upper - lower)
 }

@@ -1,3 +1,6 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::{Aggregator, Estimation, Interpolation, Parts, TABLE};
 
 const NAN: f64 = f64::NAN;
@@ -180,4 +183,33 @@ fn percentile_estimations_differ_on_integers_and_agree_on_floats() {
     check_ints(&[10, 20], &[("p75", 20), ("ep75r3", 20), ("ep75r7", 17), ("ep50r3", 10), ("ep50r7", 15)]);
     check_floats(&[10.0, 20.0], &[("p75", 20.0), ("ep75r3", 20.0), ("ep75r7", 20.0), ("p50", 15.0)]);
     check_ints(&[42], &[("p50", 42), ("ep999r3", 42), ("ep999r7", 42)]);
+}
+
+proptest! {
+    /// What they are of numbers in ascending order.
+    #[test]
+    fn medians_and_percentiles_are_those_of_sorted_values(
+        values in vec(prop_oneof![any::<f64>(), (-4..4_i32).prop_map(f64::from), Just(-0.0), Just(INF), Just(NAN)], 0..80),
+        per_mille in 1..1000_u16,
+    ) {
+        let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let mut scratch = Vec::new();
+        let median = Aggregator::Median.of_floats(&values, &mut scratch);
+        prop_assert_eq!(median.to_bits(), sorted.get(sorted.len() / 2).copied().unwrap_or(NAN).to_bits());
+
+        let of = Aggregator::Percentile(super::Percentile { per_mille, estimation: Estimation::Legacy });
+        let found = of.of_floats(&values, &mut scratch);
+        let position = f64::from(per_mille) / 10.0 / 100.0 * (sorted.len() as f64 + 1.0);
+        let expected = match sorted.len() {
+            0 => NAN,
+            _ if position < 1.0 => sorted[0],
+            count if position >= count as f64 => sorted[count - 1],
+            _ => {
+                let at = position.floor() as usize;
+                sorted[at - 1] + (position - position.floor()) * (sorted[at] - sorted[at - 1])
+            }
+        };
+        prop_assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{found} {expected}");
+    }
 }
