@@ -44,17 +44,19 @@ pub struct ProtocolOptions {
 fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Protocol>> {
     let state = || Arc::clone(state);
     let opentsdb = Arc::new(OpenTsdb::new(state(), options.telnet.clone()));
-    vec![
+    let mut protocols: Vec<Arc<dyn Protocol>> = vec![
         Arc::new(ClientProtocol::new(state(), options.client.clone())),
         Arc::new(Dragon::new(state(), Arc::clone(&opentsdb), options.dragon.clone())),
         Arc::new(Influx::new(state())),
-        Arc::new(InfoApi::new(state())),
         Arc::new(JobApi::new(state())),
         Arc::new(MetricProxy::new(state(), options.proxy.clone())),
         opentsdb,
         Arc::new(PageApi::new(state())),
         Arc::new(SqlApi::new(state())),
-    ]
+    ];
+    // It tells what the others hold in memory.
+    protocols.push(Arc::new(InfoApi::new(state(), protocols.clone())));
+    protocols
 }
 
 /// Every path of the protocols and those of the process, `own`: what nodes say to each other. Answers are compressed

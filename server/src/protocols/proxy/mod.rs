@@ -52,6 +52,7 @@ use self::live::ProxyLive;
 use self::scrapes::TargetAddress;
 use self::scrapes::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
+use crate::info::memory::{COUNTERS, PartName};
 use crate::protocol::{Language, ListenerPlace, OwnListener, Protocol, ValueService};
 use crate::state::State;
 use crate::token::Token;
@@ -242,6 +243,10 @@ impl Protocol for MetricProxy {
             own::end(&live).await;
             live.close().await;
         }))
+    }
+
+    fn held(&self) -> Vec<(PartName, u64)> {
+        vec![(COUNTERS, self.live.table.bytes() as u64)]
     }
 
     fn listeners(self: Arc<Self>) -> Vec<OwnListener> {
