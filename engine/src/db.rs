@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
-use crate::held::HeldBytes;
+use crate::held::DbFootprint;
 use crate::index::Nodes;
 use crate::index::SeriesIndex;
 use crate::info::{DbInfo, InfoParts};
@@ -431,7 +431,7 @@ impl Db {
     }
 
     /// What it holds in memory, part by part. It looks at every name and every list of series.
-    pub fn held(&self) -> HeldBytes {
+    pub fn held(&self) -> DbFootprint {
         self.inner.held()
     }
 
@@ -500,19 +500,19 @@ impl DbState {
         view.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum::<u64>() + view.active.bytes()
     }
 
-    fn held(&self) -> HeldBytes {
+    fn held(&self) -> DbFootprint {
         let wal_buffer = self.write.as_ref().map_or(0, |write| write.appender().frames.capacity() as u64);
         let (between, metadata) = {
             let view = self.view();
             (view.between.iter().map(|visible| visible.memtable.bytes()).sum::<u64>(), Arc::clone(&view.meta))
         };
-        HeldBytes {
+        DbFootprint {
             memtables: between + self.memtable_bytes(),
             last_values: self.last.bytes() as u64,
             metadata: metadata.held_bytes() as u64,
             footers: self.cache.figures().bytes,
             wal_buffer,
-            ..HeldBytes::of_index(self.index.bytes())
+            ..DbFootprint::of_index(self.index.bytes())
         }
     }
 

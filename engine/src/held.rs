@@ -4,7 +4,7 @@ use crate::index::IndexBytes;
 
 /// Bytes of each part, with the room that they have for more. What the allocator adds is not in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldBytes {
+pub struct DbFootprint {
     /// Samples that no segment holds yet, also those that are being flushed.
     pub memtables: u64,
     /// The names of metrics, of tags and of their values.
@@ -20,7 +20,7 @@ pub struct HeldBytes {
     pub wal_buffer: u64,
 }
 
-impl HeldBytes {
+impl DbFootprint {
     pub(crate) fn of_index(index: IndexBytes) -> Self {
         Self { names: index.names as u64, index: index.series as u64, ..Self::default() }
     }

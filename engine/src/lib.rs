@@ -96,7 +96,7 @@ pub use error::{Error, ErrorKind, Result, is_out_of_room};
 pub use exact::ExactSum;
 pub use flush::FlushReport;
 pub use glance::DbGlance;
-pub use held::HeldBytes;
+pub use held::DbFootprint;
 pub use index::{JOB_TAG, MergedIndex, NameKind, NumberTable, SeriesGroups, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{

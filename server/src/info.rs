@@ -20,7 +20,7 @@ use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
 pub use inventory::DeviceFacts;
 pub use job::{JobNodes, jobs_of, shown};
-pub use memory::Memory;
+pub use memory::ServerMemory;
 pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -82,7 +82,7 @@ pub struct Info {
     pub storage: Option<Storage>,
     /// What the server holds in memory, where that was asked for. Older servers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
+    pub memory: Option<ServerMemory>,
     /// What each metric has, where that was asked for. Older servers do not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_metric: Vec<MetricFigures>,

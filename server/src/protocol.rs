@@ -16,7 +16,8 @@ use telem_ingest::default_tags::DefaultTags;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-use crate::info::memory::PartName;
+/// A part of what a server holds in memory: its name, and what it is.
+pub type PartName = (&'static str, &'static str);
 
 /// One protocol, with the state that is its own.
 pub trait Protocol: Debug + Send + Sync {

@@ -751,10 +751,15 @@ fn what_is_held_grows_with_what_is_in_it_and_samples_leave_with_a_flush() {
     let record = crate::meta::StateRecord::new("kind", "key", text.clone());
     db.put_meta(MetaChange::Record(record), Durability::Buffered).unwrap();
     let after = db.held();
-    let grown = |part: fn(&HeldBytes) -> u64| part(&after) - part(&before);
+    let grown = |part: fn(&DbFootprint) -> u64| part(&after) - part(&before);
     let (series, samples) = (series as u64, samples as u64);
     for (what, bytes, least, most) in [
-        ("memtables", grown(|held| held.memtables), series * samples * SAMPLE_BYTES, 4 * series * samples * SAMPLE_BYTES),
+        (
+            "memtables",
+            grown(|held| held.memtables),
+            series * samples * SAMPLE_BYTES,
+            4 * series * samples * SAMPLE_BYTES,
+        ),
         ("names", grown(|held| held.names), series * 8, series * 80),
         ("index", grown(|held| held.index), series * 2 * 12, series * 120),
         ("last values", grown(|held| held.last_values), series * 17, series * 24),

@@ -3,15 +3,13 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use telem_engine::HeldBytes;
+use telem_engine::DbFootprint;
 use telem_ingest::writer::{WAITING_SAMPLE_BYTES, Writer};
 
 use super::human;
 use crate::footprint::Resident;
+use crate::protocol::PartName;
 use crate::state::State;
-
-/// A part and what people read of it. Whoever reads the JSON finds a part by its name.
-pub type PartName = (&'static str, &'static str);
 
 const MEMTABLES: PartName = ("memtables", "samples that are in no segment yet");
 const NAMES: PartName = ("names", "names of metrics, of tags and of their values");
@@ -27,13 +25,11 @@ const REQUESTS: PartName = ("requests", "requests and answers on their way");
 const OTHER: PartName = ("other", "smaller things, and what is free and not given back yet");
 const STACKS: PartName = ("stacks", "stacks of threads");
 const FILES: PartName = ("files", "pages of the binary and of libraries");
-/// What clients of Metric Proxy count.
-pub const COUNTERS: PartName = ("counters", "what Metric Proxy's clients count");
 
 /// What a server holds. Its parts add up to what is resident, unless what they count for themselves is more than that: of
 /// room that was never used nothing is resident.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct ServerMemory {
     /// What the kernel counts, in bytes.
     pub resident_bytes: u64,
     /// The largest first; none without a byte.
@@ -48,10 +44,10 @@ pub struct MemoryPart {
     pub what: String,
 }
 
-impl Memory {
+impl ServerMemory {
     /// Of this process. `others` are parts that protocols count. `None` where the kernel does not say what is resident.
-    pub fn of(state: &State, others: impl IntoIterator<Item = (PartName, u64)>) -> Option<Memory> {
-        let HeldBytes { memtables, names, index, last_values, metadata, footers, wal_buffer } = state.db.held();
+    pub fn of(state: &State, others: impl IntoIterator<Item = (PartName, u64)>) -> Option<ServerMemory> {
+        let DbFootprint { memtables, names, index, last_values, metadata, footers, wal_buffer } = state.db.held();
         let limits = &state.limits;
         let (answers, bodies) = (limits.answers.bytes_taken(), limits.bodies.budget.bytes_taken());
         let waiting = |writer: &Writer| {
@@ -76,19 +72,19 @@ impl Memory {
     }
 
     /// What is resident, with the parts of the heap that are counted.
-    fn new(resident: Resident, mut parts: Vec<(PartName, u64)>) -> Memory {
+    fn new(resident: Resident, mut parts: Vec<(PartName, u64)>) -> ServerMemory {
         let counted: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
         let Resident { heap, stacks, files } = resident;
         parts.extend([(OTHER, heap.saturating_sub(counted)), (STACKS, stacks), (FILES, files)]);
         parts.retain(|(_, bytes)| *bytes > 0);
         parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         let part = |((name, what), bytes): (PartName, u64)| MemoryPart { part: name.into(), bytes, what: what.into() };
-        Memory { resident_bytes: resident.sum(), parts: parts.into_iter().map(part).collect() }
+        ServerMemory { resident_bytes: resident.sum(), parts: parts.into_iter().map(part).collect() }
     }
 }
 
 /// A line a part: megabytes, the share of what is resident, and what it is.
-impl fmt::Display for Memory {
+impl fmt::Display for ServerMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         write!(f, "memory     {:.2} MB resident", megabytes(self.resident_bytes))?;
@@ -100,7 +96,7 @@ impl fmt::Display for Memory {
     }
 }
 
-impl Memory {
+impl ServerMemory {
     /// In a line, for those who did not ask.
     pub fn short(&self) -> String {
         format!("{} resident; --memory tells its parts", human::bytes(self.resident_bytes as f64))
@@ -114,7 +110,7 @@ mod tests {
     #[test]
     fn parts_add_up_to_what_is_resident_and_the_largest_comes_first() {
         let resident = Resident { heap: 30_000_000, stacks: 500_000, files: 40_000_000 };
-        let memory = Memory::new(resident, vec![(NAMES, 1_000_000), (FOOTERS, 0), (MEMTABLES, 12_340_000)]);
+        let memory = ServerMemory::new(resident, vec![(NAMES, 1_000_000), (FOOTERS, 0), (MEMTABLES, 12_340_000)]);
         let expected = expect_test::expect![[r#"
             memory     70.50 MB resident
               files            40.00 MB  56.7 %  pages of the binary and of libraries
@@ -129,7 +125,7 @@ mod tests {
     #[test]
     fn room_that_was_never_used_leaves_nothing_for_other_things() {
         let resident = Resident { heap: 1_000, stacks: 10, files: 20 };
-        let memory = Memory::new(resident, vec![(WAL_BUFFER, 5_000)]);
+        let memory = ServerMemory::new(resident, vec![(WAL_BUFFER, 5_000)]);
         let parts: Vec<(&str, u64)> = memory.parts.iter().map(|part| (&*part.part, part.bytes)).collect();
         assert_eq!(
             (memory.resident_bytes, &*parts),

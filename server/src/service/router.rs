@@ -44,19 +44,19 @@ pub struct ProtocolOptions {
 fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Protocol>> {
     let state = || Arc::clone(state);
     let opentsdb = Arc::new(OpenTsdb::new(state(), options.telnet.clone()));
-    let mut protocols: Vec<Arc<dyn Protocol>> = vec![
+    let proxy = Arc::new(MetricProxy::new(state(), options.proxy.clone()));
+    let holders: Vec<Arc<dyn Protocol>> = vec![Arc::<MetricProxy>::clone(&proxy)];
+    vec![
         Arc::new(ClientProtocol::new(state(), options.client.clone())),
         Arc::new(Dragon::new(state(), Arc::clone(&opentsdb), options.dragon.clone())),
         Arc::new(Influx::new(state())),
+        Arc::new(InfoApi::new(state(), holders)),
         Arc::new(JobApi::new(state())),
-        Arc::new(MetricProxy::new(state(), options.proxy.clone())),
+        proxy,
         opentsdb,
         Arc::new(PageApi::new(state())),
         Arc::new(SqlApi::new(state())),
-    ];
-    // It tells what the others hold in memory.
-    protocols.push(Arc::new(InfoApi::new(state(), protocols.clone())));
-    protocols
+    ]
 }
 
 /// Every path of the protocols and those of the process, `own`: what nodes say to each other. Answers are compressed

@@ -12,7 +12,7 @@ use telem_engine::ErrorKind;
 
 use crate::http::ApiError;
 use crate::http::asker::Asker;
-use crate::info::{ClientsDropped, Info, Memory};
+use crate::info::{ClientsDropped, Info, ServerMemory};
 use crate::protocol::Protocol;
 use crate::state::State;
 use crate::walks::StopSign;
@@ -21,7 +21,7 @@ use crate::walks::StopSign;
 #[derive(Debug)]
 pub struct InfoApi {
     state: Arc<State>,
-    /// What else is served.
+    /// Protocols that hold much of their own.
     others: Vec<Arc<dyn Protocol>>,
 }
 
@@ -49,7 +49,7 @@ async fn info(Of(api): Of<Arc<InfoApi>>, request: Request) -> Result<Response, A
     let its = Arc::clone(&api);
     let look = move |stop: &StopSign| {
         // Before anything is read for this answer.
-        let memory = || Memory::of(&its.state, its.others.iter().flat_map(|other| other.held()));
+        let memory = || ServerMemory::of(&its.state, its.others.iter().flat_map(|other| other.held()));
         let memory = if of_memory { memory() } else { None };
         let info = match by_metric {
             true => Info::with_metrics(&db, &*clock, &|| stop.check().is_err()),

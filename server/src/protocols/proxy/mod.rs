@@ -52,13 +52,14 @@ use self::live::ProxyLive;
 use self::scrapes::TargetAddress;
 use self::scrapes::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
-use crate::info::memory::{COUNTERS, PartName};
-use crate::protocol::{Language, ListenerPlace, OwnListener, Protocol, ValueService};
+use crate::protocol::{Language, ListenerPlace, OwnListener, PartName, Protocol, ValueService};
 use crate::state::State;
 use crate::token::Token;
 
 /// The port of the original.
 pub const DEFAULT_PORT: u16 = 1337;
+/// The live table, among what a server holds.
+const COUNTERS: PartName = ("counters", "what Metric Proxy's clients count");
 /// How often values become samples, where nothing else is said.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(1);
 

@@ -393,9 +393,11 @@ impl ProxyRuns {
             let tie = run.tie.take();
             give_back(live, run);
             let Some((caller, tie)) = tie else { continue };
-            drop(tie);
+            let (slots, id) = (Arc::clone(caller.slots()), caller.id().clone());
+            // Both hold the connection.
+            drop((caller, tie));
             // Who writes intervals may wait for a disk.
-            let freed = tokio::task::spawn_blocking(move || caller.slots().release(caller.id()));
+            let freed = tokio::task::spawn_blocking(move || slots.release(&id));
             if let Err(panic) = freed.await {
                 tracing::error!(%panic, "a job that is over keeps its slot");
             }
