@@ -28,6 +28,7 @@ mod kill;
 mod launch;
 mod limits;
 mod many_runs;
+mod memory;
 mod names;
 mod nodes;
 mod opentsdb;

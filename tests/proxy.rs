@@ -554,6 +554,50 @@ fn jobs_that_share_a_node_are_apart_in_sql() {
 }
 
 #[test]
+fn many_short_jobs_have_no_more_series_than_few_and_each_has_its_own_samples_and_profile() {
+    // As many as wait for a client to come back, and eight more.
+    const JOBS: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = Proxy::every(dir.path(), "1000", &[]);
+    let mut all = 0.0;
+    for job in 1..=JOBS {
+        let (id, value) = (format!("short-{job}"), job as f64);
+        let mut client = proxy.client(Some(&id));
+        client.count("c", value);
+        all += value;
+        proxy.wait_for("main", "c", all);
+        drop(client);
+        proxy.wait_for_end(&id);
+    }
+    let rows =
+        proxy.sql("SELECT job, max(value) AS value, count(*) AS samples FROM samples WHERE metric = 'c' GROUP BY job");
+    let rows: Vec<&Json> = rows.as_array().unwrap().iter().collect();
+    assert_eq!(rows.len(), JOBS);
+    for job in 1..=JOBS {
+        let (id, value) = (format!("short-{job}"), job as f64);
+        assert!(rows.iter().any(|row| row["job"] == *id && row["value"] == value), "{id}: {rows:?}");
+        assert_eq!(value_of(&proxy.get(&profile_path(&id)), "c"), json!(value), "{id}");
+    }
+    let series = proxy.sql("SELECT count(DISTINCT tags['job.slot']) AS series FROM samples WHERE metric = 'c'");
+    assert_eq!(series[0]["series"], json!(33));
+    // The last one goes on, and of the first there is another run.
+    for (id, sum) in [("short-40", 41.0), ("short-1", 1.0)] {
+        let mut client = proxy.client(Some(id));
+        client.count("c", 1.0);
+        proxy.wait_for(id, "c", sum);
+        drop(client);
+        proxy.wait_for_end(id);
+        assert_eq!(value_of(&proxy.get(&profile_path(id)), "c"), json!(sum), "{id}");
+    }
+    assert_eq!(proxy.get("/profiles").as_array().unwrap().len(), JOBS, "the latest of each");
+    assert_eq!(proxy.counter("main", "c"), json!(all + 2.0));
+    proxy.server.kill();
+    let proxy = Proxy::start(dir.path());
+    assert_eq!(proxy.counter("main", "c"), json!(all + 2.0), "after a kill");
+    assert_eq!(value_of(&proxy.get(&profile_path("short-7")), "c"), json!(7.0), "after a kill");
+}
+
+#[test]
 fn a_program_below_telem_run_finds_the_socket_and_its_counters_are_the_jobs() {
     let place = Place::new();
     let program = r#"

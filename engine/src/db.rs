@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
+use crate::held::DbFootprint;
 use crate::index::Nodes;
 use crate::index::SeriesIndex;
 use crate::info::{DbInfo, InfoParts};
@@ -429,6 +430,11 @@ impl Db {
         infos.flat_map(|info| of(&info.node, info.job.as_ref(), &mut info.shared_jobs.iter())).collect()
     }
 
+    /// What it holds in memory, part by part. It looks at every name and every list of series.
+    pub fn held(&self) -> DbFootprint {
+        self.inner.held()
+    }
+
     /// How well the cache of run indexes and footers does.
     pub fn cache_figures(&self) -> CacheFigures {
         self.inner.cache.figures()
@@ -492,6 +498,22 @@ impl DbState {
     fn memtable_bytes(&self) -> u64 {
         let view = self.view();
         view.frozen.iter().map(|frozen| frozen.memtable.bytes()).sum::<u64>() + view.active.bytes()
+    }
+
+    fn held(&self) -> DbFootprint {
+        let wal_buffer = self.write.as_ref().map_or(0, |write| write.appender().frames.capacity() as u64);
+        let (between, metadata) = {
+            let view = self.view();
+            (view.between.iter().map(|visible| visible.memtable.bytes()).sum::<u64>(), Arc::clone(&view.meta))
+        };
+        DbFootprint {
+            memtables: between + self.memtable_bytes(),
+            last_values: self.last.bytes() as u64,
+            metadata: metadata.held_bytes() as u64,
+            footers: self.cache.figures().bytes,
+            wal_buffer,
+            ..DbFootprint::of_index(self.index.bytes())
+        }
     }
 
     /// Asked before the WAL is written: what is refused leaves no trace.

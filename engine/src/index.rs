@@ -70,6 +70,17 @@ pub struct SeriesGroups {
     pub values: Vec<Vec<Option<Arc<str>>>>,
 }
 
+/// What an index takes in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexBytes {
+    pub names: usize,
+    /// What leads from names to series and back.
+    pub series: usize,
+}
+
+/// A place of the map by tags, with its byte of control.
+const TAG_ENTRY_BYTES: usize = size_of::<((u32, u32), Postings)>() + 1;
+
 #[derive(Debug)]
 pub struct SeriesIndex {
     edition: u64,
@@ -338,13 +349,14 @@ impl SeriesIndex {
     }
 
     /// What it takes in memory, with room for more.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> IndexBytes {
         let inner = self.read();
         let names = [&inner.metrics, &inner.tag_keys, &inner.tag_values].map(NameTable::bytes).iter().sum::<usize>();
         let metrics = inner.by_metric.iter().map(|metric| metric.series.bytes()).sum::<usize>();
-        let tags = inner.by_tag.values().map(|series| 33 + series.bytes()).sum::<usize>();
-        names + inner.keys.bytes() + inner.by_metric.bytes() + metrics + tags
+        let tags = inner.by_tag.capacity() * TAG_ENTRY_BYTES;
+        let of_tags = inner.by_tag.values().map(Postings::bytes).sum::<usize>();
+        let values = inner.values_of.iter().map(|values| values.capacity() * size_of::<u32>()).sum::<usize>();
+        IndexBytes { names, series: inner.keys.bytes() + inner.by_metric.bytes() + metrics + tags + of_tags + values }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, IndexState> {

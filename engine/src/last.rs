@@ -64,7 +64,6 @@ impl LastValues {
     }
 
     /// What they take in memory, with room for more.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.known.read().unwrap_or_else(PoisonError::into_inner).entries.bytes()
     }

@@ -56,6 +56,7 @@ mod flush;
 pub mod fuzzing;
 mod glance;
 mod guarded;
+mod held;
 pub mod index;
 pub mod info;
 mod last;
@@ -95,6 +96,7 @@ pub use error::{Error, ErrorKind, Result, is_out_of_room};
 pub use exact::ExactSum;
 pub use flush::FlushReport;
 pub use glance::DbGlance;
+pub use held::DbFootprint;
 pub use index::{JOB_TAG, MergedIndex, NameKind, NumberTable, SeriesGroups, SeriesIndex, TagPredicate};
 pub use info::{DbInfo, StorageFigures, WrittenFigures};
 pub use layout::{

@@ -150,6 +150,21 @@ impl Meta {
         self.has_forgotten_jobs
     }
 
+    /// About what it takes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let annotation = |annotation: &Annotation| {
+            let texts = annotation.tsuid.as_deref().map_or(0, str::len) + annotation.description.len();
+            let custom = annotation.custom.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+            size_of::<Annotation>() + texts + annotation.notes.len() + custom
+        };
+        let interval = |interval: &JobInterval| size_of::<JobInterval>() + interval::weight(&interval.job);
+        self.metrics.held_bytes()
+            + self.records.held_bytes()
+            + self.annotations.iter().map(annotation).sum::<usize>()
+            + self.job.as_ref().map_or(0, interval::weight)
+            + self.job_intervals.iter().map(interval).sum::<usize>()
+    }
+
     pub(crate) fn apply(&mut self, change: MetaChange) {
         match change {
             MetaChange::Metric { name, meta } => {

@@ -192,6 +192,16 @@ impl CounterTable {
         self.lock().let_idle_names_go(looks)
     }
 
+    /// Whether all numbers of a lane are samples.
+    pub fn is_stored(&self, lane: ScopeId) -> bool {
+        let inner = self.lock();
+        let has_changes = |scope: &CounterScope| {
+            let is_changed = |row: &u32| scope.stored.get(*row as usize).is_some_and(|stored| stored.is_changed);
+            scope.changed.iter().any(is_changed)
+        };
+        !inner.scope(lane).is_some_and(has_changes)
+    }
+
     /// Gives back room of a scope that is there for what comes next: nothing comes for a while.
     pub fn shrink(&self, scope: ScopeId) {
         if let Some(scope) = self.lock().scope_mut(scope) {
@@ -341,6 +351,12 @@ impl CounterTable {
             }
             all.extend(more);
         }
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        let inner = self.lock();
+        inner.names.bytes() + inner.scopes.iter().flatten().map(CounterScope::bytes).sum::<usize>()
     }
 
     fn lock(&self) -> MutexGuard<'_, CounterRows> {

@@ -172,6 +172,11 @@ impl<T> Keys<T> {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+
+    /// About what it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 /// The memories of one database's decoders. The one that was used last is handed out first, because it is the fullest.
@@ -213,6 +218,11 @@ impl<M> Memories<M> {
         let kept = made || memory.is_some();
         let bytes_max = if kept { self.bytes_max } else { 0 };
         Taken { memories: self, memory: Some(memory.unwrap_or_else(|| (self.make)(bytes_max))), kept }
+    }
+
+    /// The sum of `bytes` of each that nobody works with at this moment.
+    pub fn resting_bytes(&self, bytes: impl Fn(&M) -> usize) -> usize {
+        self.lock().memories.iter().map(bytes).sum()
     }
 
     /// No code panics between two changes that belong together.

@@ -152,6 +152,8 @@ impl Future for PendingAppend {
     }
 }
 
+/// What a sample takes that waits to be appended: id, time, value and type.
+pub const WAITING_SAMPLE_BYTES: u64 = 28;
 /// How often a batch that may wait is tried again while memory is full, each after a flush or `flush_wait_max`.
 pub const MEMORY_LOOKS_MAX: usize = 300;
 
@@ -437,6 +439,11 @@ impl Writer {
             flushes: load(&shared.flusher.flushes),
             flushes_failed: load(&shared.flusher.flushes_failed),
         }
+    }
+
+    /// About what the raw names take in memory that decoders remember, but those that read at this moment.
+    pub fn known_bytes(&self) -> usize {
+        self.handle.memories.resting_bytes(DecoderMemory::bytes)
     }
 }
 

@@ -221,9 +221,8 @@ impl Queries {
         self.inner.workers.run_on_lane(ticket, stop, explained)?.await
     }
 
-    /// The memory that queries hold.
-    #[cfg(test)]
-    pub(crate) fn memory_reserved(&self) -> usize {
+    /// The memory that queries hold, by their own count.
+    pub fn memory_reserved(&self) -> usize {
         self.inner.session.memory_pool().reserved()
     }
 

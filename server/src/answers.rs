@@ -26,6 +26,11 @@ impl AnswerBudget {
         self.0.bytes_max()
     }
 
+    /// Memory that they take now.
+    pub fn bytes_taken(&self) -> usize {
+        self.0.bytes_taken()
+    }
+
     /// What an answer of no bytes holds.
     pub fn start(&self) -> AnswerCharge {
         AnswerCharge { budget: self.clone(), charge: MemoryCharge::default() }

@@ -93,6 +93,81 @@ impl Footprint {
     }
 }
 
+/// A mapping without rights of this size at most that a mapping follows is the guard of a thread's stack.
+const GUARD_BYTES_MAX: u64 = 64 << 10;
+
+/// What of this process is in memory, in bytes, by what it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// What the allocator has, whether somebody uses it or not.
+    pub heap: u64,
+    /// Stacks of threads.
+    pub stacks: u64,
+    /// Pages of files that are mapped: the binary and its libraries, also where they were changed.
+    pub files: u64,
+}
+
+impl Resident {
+    /// `None` where the kernel does not say.
+    pub fn now() -> Option<Self> {
+        let smaps = fs::read_to_string("/proc/self/smaps").ok()?;
+        Some(Self::parse(&smaps)).filter(|resident| resident.sum() > 0)
+    }
+
+    pub fn sum(&self) -> u64 {
+        let Self { heap, stacks, files } = self;
+        heap + stacks + files
+    }
+
+    /// proc_pid_smaps(5): a line with addresses, rights and file of each mapping, and lines of its figures below it.
+    fn parse(smaps: &str) -> Self {
+        let mut resident = Self::default();
+        let (mut guard_end, mut counted) = (None, &mut resident.heap);
+        for line in smaps.lines() {
+            if let Some(size) = line.strip_prefix("Rss:") {
+                let kibibytes: u64 = size.trim().strip_suffix(" kB").and_then(|size| size.parse().ok()).unwrap_or(0);
+                *counted += kibibytes << 10;
+            } else if let Some(Mapping { start, end, is_open, name }) = Mapping::parse(line) {
+                counted = match name {
+                    name if name.starts_with('/') => &mut resident.files,
+                    "" if guard_end == Some(start) && is_open => &mut resident.stacks,
+                    "[stack]" => &mut resident.stacks,
+                    _ => &mut resident.heap,
+                };
+                let is_guard = name.is_empty() && !is_open && end - start <= GUARD_BYTES_MAX;
+                guard_end = is_guard.then_some(end);
+            }
+        }
+        resident
+    }
+}
+
+/// A stretch of addresses.
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    /// It may be read or written.
+    is_open: bool,
+    /// Its file, or what the kernel calls it; mostly nothing.
+    name: &'a str,
+}
+
+impl<'a> Mapping<'a> {
+    /// `None` of a line that is no head of a mapping.
+    fn parse(line: &'a str) -> Option<Self> {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16).ok());
+        let (start, end) = (start?, end.filter(|end| *end >= start.unwrap_or(0))?);
+        // Rights, offset, device, inode; then blanks and the name.
+        let mut name = rest;
+        for _ in 0..4 {
+            name = name.split_once(' ').map_or("", |(_, rest)| rest);
+        }
+        Some(Self { start, end, is_open: !rest.starts_with("---"), name: name.trim_start() })
+    }
+}
+
 /// Processor time of the threads of this process that answer queries, also of those that have ended since they were
 /// looked at.
 #[derive(Debug, Default)]
@@ -182,6 +257,50 @@ mod tests {
         let stat = "7 (a) 1 2 (b) S 1 7 7 0 -1 4194560 900 0 0 0 150 50 99 99 20 0 6 0 100 1000 200";
         let found = Footprint::parse(stat, "Name:\ta) 1\nVmHWM:\t   46000 kB\n").unwrap();
         assert_eq!(found, Footprint { cpu_seconds: 2.0, memory_bytes_max: 46_000 << 10 });
+    }
+
+    #[test]
+    fn what_is_resident_is_told_by_what_it_is() {
+        let smaps = "\
+55d0c0000000-55d0c8000000 r-xp 00000000 fd:01 1234                       /opt/a telem (deleted)
+Size:             131072 kB
+Rss:               20480 kB
+Pss:               20480 kB
+55d0c9000000-55d0c9100000 rw-p 00000000 00:00 0                          [heap]
+Rss:                 100 kB
+7f0000000000-7f0040000000 rw-p 00000000 00:00 0 
+Rss:                3000 kB
+7f0050000000-7f0050001000 ---p 00000000 00:00 0 
+Rss:                   0 kB
+7f0050001000-7f0050201000 rw-p 00000000 00:00 0 
+Rss:                  24 kB
+7f0050201000-7f0050301000 rw-p 00000000 00:00 0 
+Rss:                   7 kB
+7f0060000000-7f0070000000 ---p 00000000 00:00 0 
+Rss:                   0 kB
+7f0070000000-7f0070100000 rw-p 00000000 00:00 0 
+Rss:                   9 kB
+7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0                          [stack]
+Rss:                  40 kB
+VmFlags: rd wr mr mw me gd ac 
+";
+        let kib = |count: u64| count << 10;
+        let expected = Resident { heap: kib(100 + 3000 + 7 + 9), stacks: kib(24 + 40), files: kib(20_480) };
+        assert_eq!(Resident::parse(smaps), expected);
+    }
+
+    #[test]
+    fn this_process_has_a_heap_stacks_of_threads_and_files_in_memory() {
+        let (began, ends) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let thread = thread::spawn(move || {
+            began.0.send(()).unwrap();
+            ends.1.recv().unwrap_or_default();
+        });
+        began.1.recv().unwrap();
+        let Resident { heap, stacks, files } = Resident::now().unwrap();
+        assert!(heap > 100 << 10 && stacks > 4 << 10 && files > 1 << 20, "{heap} {stacks} {files}");
+        drop(ends.0);
+        thread.join().unwrap();
     }
 
     #[test]

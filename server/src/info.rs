@@ -5,6 +5,7 @@ pub mod energy;
 pub mod human;
 mod inventory;
 mod job;
+pub mod memory;
 mod metrics;
 mod storage;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use chrono::{DateTime, SecondsFormat};
 pub use human::grouped;
 pub use inventory::DeviceFacts;
 pub use job::{JobNodes, jobs_of, shown};
+pub use memory::ServerMemory;
 pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -78,6 +80,9 @@ pub struct Info {
     /// What storing them costs. Older servers do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
+    /// What the server holds in memory, where that was asked for. Older servers do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ServerMemory>,
     /// What each metric has, where that was asked for. Older servers do not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_metric: Vec<MetricFigures>,
@@ -226,6 +231,7 @@ impl From<DbInfo> for Info {
             job: info.job,
             shared_jobs: info.shared_jobs,
             storage,
+            memory: None,
             by_metric: Vec::new(),
             inventory: Vec::new(),
             energy: Vec::new(),

@@ -33,6 +33,12 @@ impl MemoryBudget {
         self.bytes_max
     }
 
+    /// What is held of it, in whole blocks.
+    pub fn bytes_taken(&self) -> usize {
+        let blocks = self.bytes_max.div_ceil(BLOCK_BYTES).min(Semaphore::MAX_PERMITS);
+        blocks.saturating_sub(self.blocks.available_permits()) * BLOCK_BYTES
+    }
+
     /// Has `charge` hold enough for `bytes` in all.
     ///
     /// # Errors

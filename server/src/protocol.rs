@@ -16,6 +16,9 @@ use telem_ingest::default_tags::DefaultTags;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+/// A part of what a server holds in memory: its name, and what it is.
+pub type PartName = (&'static str, &'static str);
+
 /// One protocol, with the state that is its own.
 pub trait Protocol: Debug + Send + Sync {
     /// Its paths on the common port; gRPC is paths too. Who asks was found out before.
@@ -54,6 +57,11 @@ pub trait Protocol: Debug + Send + Sync {
     /// What it does once nobody is served any more, while the database is open still. It has a deadline of its own, too.
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         None
+    }
+
+    /// What of its own it holds in memory, in bytes, where that may be much.
+    fn held(&self) -> Vec<(PartName, u64)> {
+        Vec::new()
     }
 
     /// Ports of its own, where it needs any.

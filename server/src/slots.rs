@@ -320,6 +320,15 @@ impl JobSlots {
         Ok(Some(told))
     }
 
+    /// Nothing comes any more of a job that is over and has no connection: its slot is free.
+    pub fn release(&self, id: &JobId) {
+        let _writing = self.write();
+        let mut jobs = self.lock();
+        if jobs.get(id).is_some_and(|job| job.phase == JobPhase::Over && job.connections == 0) {
+            jobs.remove(id);
+        }
+    }
+
     /// Changes the description of a job that has a slot; `None` if none of that id has one. It is durable then.
     ///
     /// # Errors

@@ -725,11 +725,50 @@ fn a_series_that_one_of_many_jobs_left_takes_a_hundred_and_twenty_bytes() {
         db.append(&batch, Durability::Buffered).unwrap();
     }
     let held = || {
-        let memtable = db.inner.view().active.bytes() as usize;
-        (db.inner.index.bytes() + db.inner.last.bytes() + memtable) as i64 / (jobs * metrics)
+        let (index, memtable) = (db.inner.index.bytes(), db.inner.view().active.bytes() as usize);
+        (index.names + index.series + db.inner.last.bytes() + memtable) as i64 / (jobs * metrics)
     };
     let before = held();
     db.flush().unwrap();
     let after = held();
     assert!(before < 120 && after < 75, "{before} bytes, {after} once they are in segments");
+}
+
+#[test]
+fn what_is_held_grows_with_what_is_in_it_and_samples_leave_with_a_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Db::open(dir.path(), Options::default()).unwrap();
+    let before = db.held();
+    let (series, samples) = (2_000, 4);
+    let mut batch = SampleBatch::default();
+    for number in 0..series {
+        let tags = TagSet::new([("name", &*format!("number_{number}"))]).unwrap();
+        let id = db.series(&SeriesKey::new("metric", tags).unwrap()).unwrap();
+        (0..samples).for_each(|second| batch.push(id, Timestamp::from_seconds(second), Value::Int(number)));
+    }
+    db.append(&batch, Durability::Buffered).unwrap();
+    let text = "a counter, ".repeat(1_000);
+    let record = crate::meta::StateRecord::new("kind", "key", text.clone());
+    db.put_meta(MetaChange::Record(record), Durability::Buffered).unwrap();
+    let after = db.held();
+    let grown = |part: fn(&DbFootprint) -> u64| part(&after) - part(&before);
+    let (series, samples) = (series as u64, samples as u64);
+    for (what, bytes, least, most) in [
+        (
+            "memtables",
+            grown(|held| held.memtables),
+            series * samples * SAMPLE_BYTES,
+            4 * series * samples * SAMPLE_BYTES,
+        ),
+        ("names", grown(|held| held.names), series * 8, series * 80),
+        ("index", grown(|held| held.index), series * 2 * 12, series * 120),
+        ("last values", grown(|held| held.last_values), series * 17, series * 24),
+        ("metadata", grown(|held| held.metadata), 50, text.len() as u64 / 4),
+        ("WAL", grown(|held| held.wal_buffer), series * samples, 1 << 20),
+    ] {
+        assert!((least..=most).contains(&bytes), "{what}: {bytes} in {least}..={most}");
+    }
+    db.flush().unwrap();
+    let flushed = db.held();
+    assert_eq!((flushed.memtables, flushed.index), (before.memtables, after.index));
 }

@@ -84,7 +84,6 @@ impl KeyTable {
     }
 
     /// What the keys take, with room for more.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         let page = |page: &KeyPage| size_of::<KeyPage>() + 4 * page.words.capacity() + 2 * page.ends.capacity();
         self.rows.pages.iter().map(page).sum::<usize>() + self.ids.bytes()

@@ -23,10 +23,10 @@ impl NameTable {
     }
 
     /// What the names take, with room for more; a text is taken to be held by nobody else.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         let texts = self.texts.iter().map(|text| 2 * size_of::<usize>() + text.len());
-        self.texts.bytes() + self.ordinals.bytes() + texts.sum::<usize>()
+        let sorted = self.sorted.lock().unwrap_or_else(PoisonError::into_inner).capacity() * size_of::<u32>();
+        self.texts.bytes() + self.ordinals.bytes() + texts.sum::<usize>() + sorted
     }
 
     pub fn text(&self, ordinal: u32) -> &Arc<str> {

@@ -27,7 +27,6 @@ impl Postings {
     }
 
     /// What a list takes beside itself, with room for more.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         match self {
             Self::Few { .. } => 0,

@@ -47,6 +47,21 @@ impl MetricTable {
         self.by_name.iter().map(|(name, meta)| (&**name, &**meta))
     }
 
+    /// About what it takes in memory; a name is taken to be held here alone.
+    pub fn held_bytes(&self) -> usize {
+        let entry = size_of::<(Arc<str>, Arc<MetricMeta>)>();
+        let mut before: Option<&Arc<MetricMeta>> = None;
+        let mut bytes = 0;
+        for (name, meta) in &self.by_name {
+            bytes += entry + name.len();
+            if before.is_none_or(|before| !Arc::ptr_eq(before, meta)) {
+                bytes += size_of::<MetricMeta>() + meta.unit.len() + meta.help.len();
+            }
+            before = Some(meta);
+        }
+        bytes
+    }
+
     pub fn insert(&mut self, name: Arc<str>, meta: MetricMeta) {
         if *self.last != meta {
             self.last = Arc::new(meta);

@@ -4,9 +4,12 @@
 //! metadata alone.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::CParameter;
 
 use super::Meta;
 
@@ -16,6 +19,15 @@ pub const RECORD_BYTES_MAX: usize = 4 << 20;
 pub const RECORDS_BYTES_MAX: usize = 256 << 20;
 /// Shorter texts are not compressed in memory: that would save little.
 const PACKED_BYTES_MIN: usize = 1 << 10;
+
+/// Longer ones are compressed by themselves: what is held for short ones is no larger for them.
+const SHORT_BYTES_MAX: usize = 32 << 10;
+/// Places of its tables, as a power of two: of a short text more of them find nothing more.
+const SHORT_TABLE_LOG: u32 = 12;
+
+/// What compresses short texts, one after the other: with a compressor for each of them the C library would hold a
+/// quarter of a megabyte for every thread that ever wrote a record.
+static PACKER: Mutex<Option<Compressor<'static>>> = Mutex::new(None);
 
 /// A text that its writer finds again by its kind and key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +67,7 @@ impl RecordText {
         if text.len() < PACKED_BYTES_MIN {
             return Self::Plain(text);
         }
-        match zstd::bulk::compress(text.as_bytes(), zstd::DEFAULT_COMPRESSION_LEVEL) {
+        match pack(text.as_bytes()) {
             Ok(compressed) if compressed.len() < text.len() => {
                 Self::Packed { compressed: compressed.into(), bytes: text.len() }
             }
@@ -80,6 +92,33 @@ impl RecordText {
             Self::Packed { bytes, .. } => *bytes,
         }
     }
+
+    /// What it takes in memory.
+    fn held_bytes(&self) -> usize {
+        let of_text = match self {
+            Self::Plain(text) => text.len(),
+            Self::Packed { compressed, .. } => compressed.len(),
+        };
+        size_of::<Self>() + of_text
+    }
+}
+
+fn pack(text: &[u8]) -> io::Result<Vec<u8>> {
+    if text.len() > SHORT_BYTES_MAX {
+        return zstd::bulk::compress(text, zstd::DEFAULT_COMPRESSION_LEVEL);
+    }
+    // It begins anew with each text, whatever became of the one before.
+    let mut packer = PACKER.lock().unwrap_or_else(PoisonError::into_inner);
+    let packer = match &mut *packer {
+        Some(packer) => packer,
+        none => {
+            let mut new = Compressor::new(zstd::DEFAULT_COMPRESSION_LEVEL)?;
+            new.set_parameter(CParameter::HashLog(SHORT_TABLE_LOG))?;
+            new.set_parameter(CParameter::ChainLog(SHORT_TABLE_LOG))?;
+            none.insert(new)
+        }
+    };
+    packer.compress(text)
 }
 
 impl Serialize for RecordText {
@@ -129,6 +168,12 @@ impl StateRecords {
     /// What all of them take, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// About what all of them take in memory, where long ones are compressed.
+    pub fn held_bytes(&self) -> usize {
+        let records = self.tree.values().flatten();
+        records.map(|(key, text)| size_of::<String>() + key.len() + text.held_bytes()).sum()
     }
 
     pub fn apply(&mut self, record: StateRecord) {
@@ -228,6 +273,24 @@ mod tests {
         first.absorb(later);
         assert_eq!(found(&first, "run"), [("a".into(), "1".into()), ("b".into(), "3".into())]);
         assert_eq!(found(&first, "alarm"), [("c".into(), "4".into())]);
+    }
+
+    #[test]
+    fn short_and_long_texts_come_back_whoever_compresses_at_once() {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                std::thread::spawn(move || {
+                    for lines in [100, 400, 4_000] {
+                        let line = |number: usize| format!("counter {number} of {thread} has {}\n", number * 7 % 13);
+                        let text: Arc<str> = (0..lines).map(line).collect::<String>().into();
+                        let packed = RecordText::new(Arc::clone(&text));
+                        assert!(packed.held_bytes() < text.len(), "{lines} lines");
+                        assert_eq!(packed.text(), text, "{lines} lines");
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     #[test]

@@ -18,6 +18,11 @@ impl DecoderMemory {
         Self { lines: Keys::new(bytes_max), points: Keys::new(bytes_max) }
     }
 
+    /// About what it takes in memory.
+    pub fn bytes(&self) -> usize {
+        self.lines.bytes() + self.points.bytes()
+    }
+
     /// What comes now is of a sender whose samples get `tags` where they lack them.
     pub fn serve(&mut self, tags: &DefaultTags) {
         self.lines.serve(tags);

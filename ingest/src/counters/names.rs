@@ -122,6 +122,14 @@ impl CounterNames {
         gone
     }
 
+    /// What names and documentations take in memory, with room for more.
+    pub fn bytes(&self) -> usize {
+        let text = |text: &Arc<str>| 2 * size_of::<usize>() + text.len();
+        let names = self.entries.iter().map(|entry| text(&entry.text)).sum::<usize>();
+        let docs = self.docs.texts.iter().map(|doc| size_of::<Arc<str>>() + text(doc)).sum::<usize>();
+        self.entries.bytes() + self.numbers.bytes() + names + self.docs.numbers.bytes() + docs
+    }
+
     pub fn doc(&self, doc: DocNumber) -> &Arc<str> {
         &self.docs.texts[doc.0 as usize]
     }

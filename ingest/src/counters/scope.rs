@@ -155,10 +155,10 @@ impl CounterScope {
     }
 
     /// What its numbers take, with room for more.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         let lists = self.rows_above.capacity() + self.changed.capacity() + self.unkept.capacity();
-        self.cells.bytes() + self.stored.bytes() + self.rows.bytes() + lists * size_of::<u32>()
+        let left = self.left.capacity() * (size_of::<(u64, CellNumber)>() + 1);
+        self.cells.bytes() + self.stored.bytes() + self.rows.bytes() + lists * size_of::<u32>() + left
     }
 
     pub fn counter(&self, name: u32) -> Option<f64> {

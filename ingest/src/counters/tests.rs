@@ -335,6 +335,23 @@ fn a_lane_to_which_nothing_comes_for_a_while_takes_forty_bytes_a_counter() {
 }
 
 #[test]
+fn a_lane_is_stored_once_no_change_of_it_waits_and_what_it_takes_is_told() {
+    let house = House::new();
+    let lane = house.lane();
+    let empty = house.table.bytes();
+    assert!(house.table.is_stored(lane), "nothing came");
+    house.table.declare(lane, "counter", "a doc", CounterKind::Counter, 1.0).unwrap();
+    assert!(!house.table.is_stored(lane));
+    changes(&house, None);
+    assert!(house.table.is_stored(lane));
+    house.table.update(lane, "counter", CounterKind::Counter, 1.0).unwrap();
+    assert!(!house.table.is_stored(lane));
+    assert!(house.table.bytes() > empty);
+    house.table.close(lane);
+    assert!(house.table.is_stored(lane), "it is closed");
+}
+
+#[test]
 fn a_part_is_in_the_sum_above_it_and_is_not_stored() {
     let house = House::new();
     let part = house.table.open_part(GaugeSource(1), &[house.main]);

@@ -39,6 +39,9 @@ pub struct InfoArgs {
     /// Also the cost of storage: bytes per sample, segments, merges, caches
     #[arg(long, conflicts_with_all = ["json", "duckdb"])]
     storage: bool,
+    /// Of a server: what it holds in memory, part by part
+    #[arg(long, conflicts_with_all = ["json", "duckdb"])]
+    memory: bool,
     /// As JSON, with all details and the names of all files
     #[arg(long)]
     json: bool,
@@ -61,6 +64,7 @@ Examples:
   telem info ./trial
   telem info ./telem-4711                  # a saved job, with all its nodes
   telem info http://127.0.0.1:4242 --json
+  telem info http://127.0.0.1:4242 --memory
   telem info ./trial --duckdb > trial.sql && duckdb -init trial.sql
 
 Environment:
@@ -71,6 +75,11 @@ Environment:
 pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
     let shown = match Origin::parse(&args.named)? {
         Origin::Server(address) => of_server(address)?,
+        Origin::Directories(_) if args.memory => {
+            return Err(CliFailure::Usage(
+                "--memory tells what a server holds: name one, such as http://HOST:4242".to_owned(),
+            ));
+        }
         Origin::Directories(dirs) => {
             let opened = open_read_only(&dirs, args.strict)?;
             let looked = match args.duckdb {
@@ -102,7 +111,7 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
         text.push('\n');
         text
     } else {
-        shown.text(args.storage)
+        shown.text(args)
     };
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -119,11 +128,20 @@ struct NodesInfo {
 }
 
 impl NodesInfo {
-    fn text(&self, storage: bool) -> String {
+    fn text(&self, args: &InfoArgs) -> String {
         let Self { info, .. } = self;
         let mut text = format!("{self}\n");
-        if storage {
+        if let (Some(memory), false) = (&info.memory, args.memory) {
+            text.push_str(&format!("memory     {}\n", memory.short()));
+        }
+        if args.storage {
             text.push_str(&format!("\n{}\n", info.storage_lines()));
+        }
+        if args.memory {
+            match &info.memory {
+                Some(memory) => text.push_str(&format!("\n{memory}\n")),
+                None => text.push_str("\nmemory     this server does not say what it holds\n"),
+            }
         }
         if !info.by_metric.is_empty() {
             let metrics_max = if terminal_width().is_some() { TERMINAL_METRICS } else { usize::MAX };
@@ -166,7 +184,7 @@ fn of_server(address: Address) -> Result<NodesInfo, CliFailure> {
         tokio::time::timeout(ANSWER_MAX, ask).await.unwrap_or_else(|_| Err(silent()))
     };
     let strange = |error| CliFailure::Failed(format!("{} gave no info that we understand: {error}", client.address()));
-    let answer = runtime.block_on(get("/api/info?by_metric=true")).map_err(CliFailure::failed)?;
+    let answer = runtime.block_on(get("/api/info?by_metric=true&memory=true")).map_err(CliFailure::failed)?;
     let info: Info = serde_json::from_slice(&answer).map_err(strange)?;
     let mut other_nodes: Vec<Listed> = match runtime.block_on(get(LIST)) {
         Ok(answer) => serde_json::from_slice(&answer).map_err(strange)?,

@@ -78,6 +78,11 @@ impl BodyBudget {
         self.0.bytes_max()
     }
 
+    /// Memory that they take now.
+    pub fn bytes_taken(&self) -> usize {
+        self.0.bytes_taken()
+    }
+
     fn charge(&self, charged: &mut MemoryCharge, bytes: usize) -> Result<(), ApiError> {
         self.0.grow(charged, bytes).map_err(|MemoryTaken| {
             let what = format!(

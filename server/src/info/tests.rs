@@ -28,6 +28,7 @@ fn info(segments: &[&str]) -> Info {
         job: None,
         shared_jobs: Vec::new(),
         storage: None,
+        memory: None,
         by_metric: Vec::new(),
         inventory: Vec::new(),
         energy: Vec::new(),

@@ -44,13 +44,15 @@ pub struct ProtocolOptions {
 fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Protocol>> {
     let state = || Arc::clone(state);
     let opentsdb = Arc::new(OpenTsdb::new(state(), options.telnet.clone()));
+    let proxy = Arc::new(MetricProxy::new(state(), options.proxy.clone()));
+    let holders: Vec<Arc<dyn Protocol>> = vec![Arc::<MetricProxy>::clone(&proxy)];
     vec![
         Arc::new(ClientProtocol::new(state(), options.client.clone())),
         Arc::new(Dragon::new(state(), Arc::clone(&opentsdb), options.dragon.clone())),
         Arc::new(Influx::new(state())),
-        Arc::new(InfoApi::new(state())),
+        Arc::new(InfoApi::new(state(), holders)),
         Arc::new(JobApi::new(state())),
-        Arc::new(MetricProxy::new(state(), options.proxy.clone())),
+        proxy,
         opentsdb,
         Arc::new(PageApi::new(state())),
         Arc::new(SqlApi::new(state())),

@@ -120,6 +120,25 @@ fn a_job_that_begins_takes_the_lowest_slot_that_is_nobodys() {
 }
 
 #[test]
+fn the_slot_of_a_job_that_is_over_is_free_at_once_where_nothing_of_it_comes_any_more() {
+    let bed = Bed::new();
+    bed.send("a");
+    bed.slots.release(&id("a"));
+    assert_eq!(bed.send("b"), Some(1), "it runs");
+    let tie = bed.connect("a");
+    bed.wait(10);
+    bed.end("a", None).unwrap();
+    bed.slots.release(&id("a"));
+    assert_eq!(bed.send("c"), Some(2), "a connection of it is open");
+    drop(tie);
+    bed.slots.release(&id("a"));
+    bed.wait(1);
+    assert_eq!(bed.send("d"), Some(0));
+    let expected = ["a 0: - 1000..1010", "b 1: - 1000..", "c 2: - 1010..", "d 0: 1010+ 1011.."];
+    assert_eq!(bed.intervals(), expected);
+}
+
+#[test]
 fn a_job_has_an_end_a_minute_after_its_last_word_and_that_is_its_end() {
     let bed = Bed::new();
     let tie = bed.connect("a");

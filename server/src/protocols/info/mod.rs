@@ -1,5 +1,5 @@
 //! `GET /api/info`: the contents of the database as JSON, as `telem info` prints them. With `?by_metric=true` also
-//! those of each metric, for which every segment is examined.
+//! those of each metric, for which every segment is examined; with `?memory=true` also what the server holds in memory.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use telem_engine::ErrorKind;
 
 use crate::http::ApiError;
 use crate::http::asker::Asker;
-use crate::info::{ClientsDropped, Info};
+use crate::info::{ClientsDropped, Info, ServerMemory};
 use crate::protocol::Protocol;
 use crate::state::State;
 use crate::walks::StopSign;
@@ -21,30 +21,41 @@ use crate::walks::StopSign;
 #[derive(Debug)]
 pub struct InfoApi {
     state: Arc<State>,
+    /// Protocols that hold much of their own.
+    others: Vec<Arc<dyn Protocol>>,
 }
 
 impl InfoApi {
-    pub fn new(state: Arc<State>) -> Self {
-        Self { state }
+    pub fn new(state: Arc<State>, others: Vec<Arc<dyn Protocol>>) -> Self {
+        Self { state, others }
     }
 }
 
 impl Protocol for InfoApi {
     fn routes(self: Arc<Self>) -> Router {
-        Router::new().route("/api/info", get(info)).with_state(Arc::clone(&self.state))
+        Router::new().route("/api/info", get(info)).with_state(self)
     }
 }
 
-async fn info(Of(state): Of<Arc<State>>, request: Request) -> Result<Response, ApiError> {
+async fn info(Of(api): Of<Arc<InfoApi>>, request: Request) -> Result<Response, ApiError> {
     let query = request.uri().query().unwrap_or_default();
-    let by_metric = query.split('&').any(|parameter| parameter == "by_metric=true");
+    let has = |wanted: &str| query.split('&').any(|parameter| parameter == wanted);
+    let (by_metric, of_memory) = (has("by_metric=true"), has("memory=true"));
+    let state = &api.state;
     let db = state.db.clone();
     // The answer waits for a lock that the writer holds while it appends.
     let asker = Asker::of(&request);
     let clock = Arc::clone(&state.clock);
-    let look = move |stop: &StopSign| match by_metric {
-        true => Info::with_metrics(&db, &*clock, &|| stop.check().is_err()),
-        false => Info::of(&db),
+    let its = Arc::clone(&api);
+    let look = move |stop: &StopSign| {
+        // Before anything is read for this answer.
+        let memory = || ServerMemory::of(&its.state, its.others.iter().flat_map(|other| other.held()));
+        let memory = if of_memory { memory() } else { None };
+        let info = match by_metric {
+            true => Info::with_metrics(&db, &*clock, &|| stop.check().is_err()),
+            false => Info::of(&db),
+        }?;
+        Ok::<_, telem_engine::Error>(Info { memory, ..info })
     };
     let mut info = state.limits.walks.walk(&asker, move |stop| Ok::<_, ApiError>(look(stop)?)).await?;
     info.version = Some(state.version.to_owned());

@@ -52,12 +52,14 @@ use self::live::ProxyLive;
 use self::scrapes::TargetAddress;
 use self::scrapes::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
-use crate::protocol::{Language, ListenerPlace, OwnListener, Protocol, ValueService};
+use crate::protocol::{Language, ListenerPlace, OwnListener, PartName, Protocol, ValueService};
 use crate::state::State;
 use crate::token::Token;
 
 /// The port of the original.
 pub const DEFAULT_PORT: u16 = 1337;
+/// The live table, among what a server holds.
+const COUNTERS: PartName = ("counters", "what Metric Proxy's clients count");
 /// How often values become samples, where nothing else is said.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(1);
 
@@ -242,6 +244,10 @@ impl Protocol for MetricProxy {
             own::end(&live).await;
             live.close().await;
         }))
+    }
+
+    fn held(&self) -> Vec<(PartName, u64)> {
+        vec![(COUNTERS, self.live.table.bytes() as u64)]
     }
 
     fn listeners(self: Arc<Self>) -> Vec<OwnListener> {

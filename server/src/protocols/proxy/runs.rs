@@ -1,7 +1,9 @@
 //! Runs of jobs: each has a lane of the live table while clients of it are connected, and leaves a profile.
 //!
 //! The end of a run's last connection is the end of the run. A client that comes within [`RETURN_MAX`] of it goes on with
-//! the same run; a later one begins another, and the older one's profile stays. A child that has the job is one of its
+//! the same run; a later one begins another, and the older one's profile stays. Where more than [`RETURNING_MAX`] runs
+//! wait for that, those that ended first do not go on either: their slots, and with them their series, are the next
+//! runs', so that many short jobs have no more series than few. A child that has the job is one of its
 //! connections, with a lane of its own: what children count is in `main` by their own sums ([`scrapes`](super::scrapes)),
 //! so a run adds nothing of it there.
 
@@ -23,6 +25,8 @@ use crate::slots::{JOB_ID_BYTES_MAX, JobCaller, JobId, JobTie};
 
 /// A client that comes so soon after a run's end goes on with it.
 pub const RETURN_MAX: Duration = Duration::from_secs(60);
+/// Most runs that wait for a client to come back.
+pub const RETURNING_MAX: usize = 32;
 /// The tag of jobs where a database has samples of one job alone.
 pub const JOB_TAG: &str = "proxy.job";
 
@@ -265,6 +269,7 @@ impl ProxyRuns {
             }
             return;
         }
+        self.forget_surplus(live).await;
         let begin = live.state.clock.now();
         if desc.start_time == 0 {
             desc.start_time = ms(begin);
@@ -363,16 +368,40 @@ impl ProxyRuns {
             ids.iter().filter_map(|id| runs.recent.remove(id)).collect()
         };
         for run in old {
-            live.table.close(run.lane);
-            if run.sum != run.lane {
-                live.table.close(run.sum);
-            }
-            for part in run.parts {
-                live.table.close(part.lane);
-                live.scrapes.forget_part(live, &part.child, &run.desc.jobid);
-            }
+            give_back(live, run);
         }
         keeping::forget_old_profiles(live);
+    }
+
+    /// Gives back what runs hold that ended first, where many wait for a client to come back, and their slots. Not while
+    /// somebody polls, who is to learn their last values, and not of what children count, who may be silent for a moment
+    /// all at once.
+    async fn forget_surplus(&self, live: &ProxyLive) {
+        if live.tree.is_polled(live.state.clock.monotonic(), RETURN_MAX) {
+            return;
+        }
+        let surplus: Vec<LiveRun> = {
+            let mut runs = self.lock();
+            let is_over = |run: &LiveRun| run.end.is_some() && run.parts.is_empty() && live.table.is_stored(run.lane);
+            let over = runs.recent.iter().filter(|(_, run)| is_over(run));
+            let mut over: Vec<(Duration, String)> = over.map(|(id, run)| (run.ended_at, id.clone())).collect();
+            over.sort_unstable();
+            over.truncate(over.len().saturating_sub(RETURNING_MAX));
+            over.iter().filter_map(|(_, id)| runs.recent.remove(id)).collect()
+        };
+        for mut run in surplus {
+            let tie = run.tie.take();
+            give_back(live, run);
+            let Some((caller, tie)) = tie else { continue };
+            let (slots, id) = (Arc::clone(caller.slots()), caller.id().clone());
+            // Both hold the connection.
+            drop((caller, tie));
+            // Who writes intervals may wait for a disk.
+            let freed = tokio::task::spawn_blocking(move || slots.release(&id));
+            if let Err(panic) = freed.await {
+                tracing::error!(%panic, "a job that is over keeps its slot");
+            }
+        }
     }
 
     /// A run that ended a moment before this process began goes on if its job comes back. What children counted for it
@@ -409,6 +438,18 @@ impl ProxyRuns {
             }
         }
         self.lock().recent.insert(id, resumed);
+    }
+}
+
+/// What a run holds in the live table.
+fn give_back(live: &ProxyLive, run: LiveRun) {
+    live.table.close(run.lane);
+    if run.sum != run.lane {
+        live.table.close(run.sum);
+    }
+    for part in run.parts {
+        live.table.close(part.lane);
+        live.scrapes.forget_part(live, &part.child, &run.desc.jobid);
     }
 }
 

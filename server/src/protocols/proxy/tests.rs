@@ -8,7 +8,7 @@ use telem_ingest::counters::{CounterReading, CounterValue};
 use telem_engine::{Durability, SampleBatch, SeriesKey, TagSet, Value};
 
 use super::ProxyOptions;
-use super::runs::RETURN_MAX;
+use super::runs::{RETURN_MAX, RETURNING_MAX};
 use super::testing::TestProxy;
 
 fn counter(reading: Option<CounterReading>) -> Option<f64> {
@@ -66,6 +66,33 @@ async fn names_that_only_jobs_had_which_are_over_leave_everything_after_an_hour_
     proxy.tick().await;
     let proxy = proxy.restarted();
     assert_eq!(counter(proxy.live.table.find(proxy.live.main, "only")), Some(8.0));
+}
+
+#[tokio::test]
+async fn the_last_jobs_that_are_over_may_go_on_and_where_somebody_polls_all_may() {
+    let proxy = TestProxy::new();
+    let recent = || proxy.live.runs.recent().len();
+    for number in 0..RETURNING_MAX + 3 {
+        proxy.finished(&format!("job-{number}"), "./app", 1, &[("c", 1.0)]).await;
+    }
+    assert_eq!(recent(), RETURNING_MAX + 1, "the next one to begin makes room");
+    let live = proxy.join("live", "./app", 1).await;
+    assert_eq!(recent(), RETURNING_MAX + 1);
+    let last = proxy.join(&format!("job-{}", RETURNING_MAX + 2), "./app", 1).await;
+    assert_eq!(counter(proxy.live.table.find(last.lane, "c")), Some(1.0), "it goes on");
+    let first = proxy.join("job-0", "./app", 1).await;
+    assert_eq!(counter(proxy.live.table.find(first.lane, "c")), None, "another run of it begins");
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "c")), Some((RETURNING_MAX + 3) as f64));
+    for seat in [live, last, first] {
+        proxy.leave(seat).await;
+    }
+    // Who polls is to learn what each of them reached.
+    proxy.ask(Request::get("/job").body(Body::empty()).unwrap()).await;
+    let before = recent();
+    for number in 0..5 {
+        proxy.finished(&format!("polled-{number}"), "./app", 1, &[("c", 1.0)]).await;
+    }
+    assert_eq!(recent(), before + 5);
 }
 
 #[tokio::test]

@@ -162,6 +162,12 @@ impl ProxyTree {
         }
     }
 
+    /// Whether anybody polled within this time, or was asked to.
+    pub fn is_polled(&self, now: Duration, within: Duration) -> bool {
+        let polled_at = self.polled_at();
+        !polled_at.is_zero() && now.saturating_sub(polled_at) < within
+    }
+
     fn stand(&self, standing: Option<TreePlace>) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }
