@@ -22,7 +22,7 @@ const HOUSES: [House; 4] = [
             &["index", "layout", "meta", "sample"],
             &["last", "lock", "manifest", "memtable", "wal"],
             &["retention", "segment"],
-            &["info", "options", "series_file", "snapshot"],
+            &["held", "info", "options", "series_file", "snapshot"],
             &["downsample", "flush", "recover"],
             &["check", "claim", "compact", "glance", "repair", "together"],
             &["db"],

@@ -511,6 +511,7 @@ impl DbState {
             last_values: self.last.bytes() as u64,
             metadata: metadata.held_bytes() as u64,
             footers: self.cache.figures().bytes,
+            pages: self.cache.pages().bytes(),
             wal_buffer,
             ..DbFootprint::of_index(self.index.bytes())
         }

@@ -16,6 +16,8 @@ pub struct DbFootprint {
     pub metadata: u64,
     /// Footers and run indexes of segments.
     pub footers: u64,
+    /// Pages of segments that are kept as they were unpacked.
+    pub pages: u64,
     /// Room for the next frames of the WAL.
     pub wal_buffer: u64,
 }

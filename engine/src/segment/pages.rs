@@ -45,6 +45,11 @@ impl PageCache {
         Self { bytes_max, files: AtomicU64::default(), held: Mutex::default() }
     }
 
+    /// What its pages take.
+    pub fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
     /// The pages of one more file.
     pub fn file(self: &Arc<Self>) -> FilePages {
         FilePages { cache: Arc::clone(self), file: self.files.fetch_add(1, Ordering::Relaxed) }

@@ -3,25 +3,11 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use telem_engine::DbFootprint;
-use telem_ingest::writer::{WAITING_SAMPLE_BYTES, Writer};
 
 use super::human;
 use crate::footprint::Resident;
 use crate::protocol::PartName;
-use crate::state::State;
 
-const MEMTABLES: PartName = ("memtables", "samples that are in no segment yet");
-const NAMES: PartName = ("names", "names of metrics, of tags and of their values");
-const INDEX: PartName = ("index", "the index between names and series");
-const LAST_VALUES: PartName = ("last_values", "the last value of each series");
-const METADATA: PartName = ("metadata", "descriptions, jobs, notes, records");
-const FOOTERS: PartName = ("footers", "footers and run indexes of segments");
-const WAL_BUFFER: PartName = ("wal_buffer", "room for frames of the WAL");
-const QUEUE: PartName = ("queue", "samples that wait to be stored");
-const KNOWN_NAMES: PartName = ("known_names", "raw names that senders repeat");
-const QUERIES: PartName = ("queries", "queries that run");
-const REQUESTS: PartName = ("requests", "requests and answers on their way");
 const OTHER: PartName = ("other", "smaller things, and what is free and not given back yet");
 const STACKS: PartName = ("stacks", "stacks of threads");
 const FILES: PartName = ("files", "pages of the binary and of libraries");
@@ -45,34 +31,8 @@ pub struct MemoryPart {
 }
 
 impl ServerMemory {
-    /// Of this process. `others` are parts that protocols count. `None` where the kernel does not say what is resident.
-    pub fn of(state: &State, others: impl IntoIterator<Item = (PartName, u64)>) -> Option<ServerMemory> {
-        let DbFootprint { memtables, names, index, last_values, metadata, footers, wal_buffer } = state.db.held();
-        let limits = &state.limits;
-        let (answers, bodies) = (limits.answers.bytes_taken(), limits.bodies.budget.bytes_taken());
-        let waiting = |writer: &Writer| {
-            let stats = writer.stats();
-            (stats.waiting + stats.kept) * WAITING_SAMPLE_BYTES
-        };
-        let writer = state.writer.as_ref();
-        let counted = [
-            (MEMTABLES, memtables),
-            (NAMES, names),
-            (INDEX, index),
-            (LAST_VALUES, last_values),
-            (METADATA, metadata),
-            (FOOTERS, footers),
-            (WAL_BUFFER, wal_buffer),
-            (QUEUE, writer.map_or(0, waiting)),
-            (KNOWN_NAMES, writer.map_or(0, |writer| writer.known_bytes() as u64)),
-            (QUERIES, state.queries.memory_reserved() as u64),
-            (REQUESTS, (answers + bodies) as u64),
-        ];
-        Some(Self::new(Resident::now()?, counted.into_iter().chain(others).collect()))
-    }
-
     /// What is resident, with the parts of the heap that are counted.
-    fn new(resident: Resident, mut parts: Vec<(PartName, u64)>) -> ServerMemory {
+    pub(crate) fn new(resident: Resident, mut parts: Vec<(PartName, u64)>) -> ServerMemory {
         let counted: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
         let Resident { heap, stacks, files } = resident;
         parts.extend([(OTHER, heap.saturating_sub(counted)), (STACKS, stacks), (FILES, files)]);
@@ -106,6 +66,11 @@ impl ServerMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NAMES: PartName = ("names", "names of metrics, of tags and of their values");
+    const MEMTABLES: PartName = ("memtables", "samples that are in no segment yet");
+    const FOOTERS: PartName = ("footers", "footers and run indexes of segments");
+    const WAL_BUFFER: PartName = ("wal_buffer", "room for frames of the WAL");
 
     #[test]
     fn parts_add_up_to_what_is_resident_and_the_largest_comes_first() {

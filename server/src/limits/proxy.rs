@@ -33,6 +33,11 @@ pub fn proxy() -> Vec<LimitRow> {
             time(runs::RETURN_MAX),
             "another run begins",
         ),
+        LimitRow::new(
+            "jobs that wait for that while nobody polls the server (`RETURNING_MAX`)",
+            count(runs::RETURNING_MAX),
+            "those that ended first do not go on",
+        ),
         LimitRow::new("targets that are polled (`TARGETS_MAX`)", count(scrapes::TARGETS_MAX), "400"),
         LimitRow::new("jobs of a child (`CHILD_JOBS_MAX`)", count(scrapes::CHILD_JOBS_MAX), not_taken),
         LimitRow::new(

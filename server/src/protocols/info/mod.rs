@@ -1,6 +1,8 @@
 //! `GET /api/info`: the contents of the database as JSON, as `telem info` prints them. With `?by_metric=true` also
 //! those of each metric, for which every segment is examined; with `?memory=true` also what the server holds in memory.
 
+mod memory;
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +14,7 @@ use telem_engine::ErrorKind;
 
 use crate::http::ApiError;
 use crate::http::asker::Asker;
-use crate::info::{ClientsDropped, Info, ServerMemory};
+use crate::info::{ClientsDropped, Info};
 use crate::protocol::Protocol;
 use crate::state::State;
 use crate::walks::StopSign;
@@ -49,8 +51,8 @@ async fn info(Of(api): Of<Arc<InfoApi>>, request: Request) -> Result<Response, A
     let its = Arc::clone(&api);
     let look = move |stop: &StopSign| {
         // Before anything is read for this answer.
-        let memory = || ServerMemory::of(&its.state, its.others.iter().flat_map(|other| other.held()));
-        let memory = if of_memory { memory() } else { None };
+        let held = || memory::held(&its.state, its.others.iter().flat_map(|other| other.held()));
+        let memory = if of_memory { held() } else { None };
         let info = match by_metric {
             true => Info::with_metrics(&db, &*clock, &|| stop.check().is_err()),
             false => Info::of(&db),
