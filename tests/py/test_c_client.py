@@ -769,7 +769,10 @@ def test_thread_sanitizer_finds_nothing(served, thread_sanitized):
 
 
 def test_address_and_undefined_behaviour_sanitizers_find_nothing(served, address_sanitized):
-    for scenario in [*SCENARIOS, ("ask", "SELECT * FROM asked"), ("leave", "exit"), ("alone",)]:
+    # A child of fork() hangs where another thread held the lock of AddressSanitizer's own allocator, which GCC 12 carries
+    # over to the child as it is. valgrind looks at forks instead.
+    alone = [scenario for scenario in SCENARIOS if not scenario[0].startswith("fork")]
+    for scenario in [*alone, ("ask", "SELECT * FROM asked"), ("leave", "exit"), ("alone",)]:
         run(address_sanitized / "scenario", *scenario, server=served)
 
 

@@ -447,7 +447,7 @@ SCENARIOS = [("session",), ("limits",), ("threads", 4, 2000), ("forks",), ("agai
 
 
 def test_thread_sanitizer_finds_nothing(server, thread_sanitized):
-    # It takes the thread of a forked child for one of the parent's, so forks are for the other tools.
+    # It takes the thread of a forked child for one of the parent's, so forks are for valgrind.
     for scenario in [one for one in SCENARIOS if one != ("forks",)]:
         done = run(thread_sanitized / "scenario", *scenario, path=server.path, PROXY_PERIOD="1",
                    TSAN_OPTIONS="halt_on_error=1 die_after_fork=0")
@@ -455,14 +455,17 @@ def test_thread_sanitizer_finds_nothing(server, thread_sanitized):
 
 
 def test_address_and_undefined_behaviour_sanitizers_find_nothing(server, address_sanitized):
-    for scenario in [*SCENARIOS, ("numbers", "1", "0.1", "1e300", "5e-324", "-3.25", "1e-5")]:
+    # A child of fork() hangs where another thread held the lock of AddressSanitizer's own allocator, which GCC 12 carries
+    # over to the child as it is.
+    alone = [one for one in SCENARIOS if one != ("forks",)]
+    for scenario in [*alone, ("numbers", "1", "0.1", "1e300", "5e-324", "-3.25", "1e-5")]:
         run(address_sanitized / "scenario", *scenario, path=server.path, PROXY_PERIOD="1")
     run(address_sanitized / "scenario", "leave", "exit", path=server.path, code=7)
 
 
 def test_valgrind_finds_nothing(server, built):
     valgrind = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]
-    for scenario in (("session",), ("threads", 2, 100), ("limits",)):
+    for scenario in (("session",), ("threads", 2, 100), ("limits",), ("forks",)):
         run(built / "scenario", *scenario, path=server.path, wrapper=valgrind)
 
 
@@ -501,7 +504,7 @@ def test_projects_find_it_by_pkg_config_after_make_and_cmake(server, built, tmp_
         build("cc", PROXY / "tests" / "scenario.c", *flags, "-pthread", "-o", tmp_path / way / "scenario")
         run(tmp_path / way / "scenario", "session", path=server.path)
         assert (tmp_path / way / "bin" / "proxy_exporter_strace").exists()
-    assert server.total("wire_counter") == 7
+    server.wait(lambda: server.total("wire_counter") == 7)
 
 
 def test_the_example_of_the_page_compiles_and_runs(server, built, tmp_path):
