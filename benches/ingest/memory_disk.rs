@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use telem_engine::disk::{Disk, ReadFile, SyncFile, WriteFile};
+use telem_engine::disk::{Disk, InMemory, ReadFile, SyncFile, WriteFile};
 
 type Contents = Arc<Mutex<Vec<u8>>>;
 
@@ -43,7 +43,7 @@ impl Disk for MemoryDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(Reading(lock(&*self.named(path)?).clone())))
+        Ok(Arc::new(InMemory(lock(&*self.named(path)?).clone())))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -103,22 +103,6 @@ struct NothingToSync;
 
 impl SyncFile for NothingToSync {
     fn sync(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct Reading(Vec<u8>);
-
-impl ReadFile for Reading {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let from = self.0.get(offset as usize..).unwrap_or_default();
-        let read = from.get(..buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        buffer.copy_from_slice(read);
         Ok(())
     }
 }

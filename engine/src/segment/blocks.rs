@@ -242,3 +242,6 @@ impl Read for Stream {
         Ok(len)
     }
 }
+
+#[cfg(test)]
+mod tests;
