@@ -4,7 +4,7 @@
     benches/proxy/client.py [ORIGINAL] [--turns N] [--values N]
 
 ORIGINAL is a directory with libproxyclient.so; without it only ours is measured. Both run the same program against the
-same recording server, in turns; nanoseconds are those of processors, the best of five in each turn. Then the tracer of
+same recording server, in turns; nanoseconds are those of processors, the best of many short loops. Then the tracer of
 system calls, beside strace itself, where that is installed.
 """
 

@@ -23,6 +23,16 @@
 #define METRIC_PROXY_API
 #endif
 
+/* Called often: straight to its address, where the compiler can do that, and not by way of a table of jumps. */
+#ifdef __has_attribute
+#if __has_attribute(noplt)
+#define METRIC_PROXY_OFTEN METRIC_PROXY_API __attribute__((noplt))
+#endif
+#endif
+#ifndef METRIC_PROXY_OFTEN
+#define METRIC_PROXY_OFTEN METRIC_PROXY_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -56,8 +66,8 @@ METRIC_PROXY_API struct MetricProxyValue *metric_proxy_gauge_new(struct MetricPr
  * Adds to a counter, or sets a gauge. 0; 1 for NULL, for a value of the other kind, and for a number that is not
  * finite, which changes nothing.
  */
-METRIC_PROXY_API int metric_proxy_counter_inc(struct MetricProxyValue *counter, double value);
-METRIC_PROXY_API int metric_proxy_gauge_set(struct MetricProxyValue *gauge, double value);
+METRIC_PROXY_OFTEN int metric_proxy_counter_inc(struct MetricProxyValue *counter, double value);
+METRIC_PROXY_OFTEN int metric_proxy_gauge_set(struct MetricProxyValue *gauge, double value);
 
 /* The counter of calls of the function at that address, func__SYMBOL_FILE. The place of the call does not matter. */
 METRIC_PROXY_API struct MetricProxyValue *metric_proxy_get_func(struct MetricProxyClient *client, size_t function,

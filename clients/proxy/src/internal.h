@@ -39,6 +39,8 @@ struct MetricProxyValue {
     _Atomic uint64_t cell;
     /* Of a gauge: what was taken last, for a server that does not know it. */
     uint64_t last;
+    /* Where its sum is: the place of a part's address within a lane, and of the sum within that part. */
+    uint32_t part_at, sum_at;
     uint32_t number;
     uint32_t kind;
     /* As they stand in JSON, without quotes. */

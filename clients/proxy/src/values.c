@@ -31,6 +31,7 @@ enum {
 #else
 #define COUNTS_ONES 0
 #endif
+#define ONE_BITS UINT64_C(0x3ff0000000000000)
 
 /* The sums of one thread. From mmap and not from malloc: a signal handler may be the first that changes a value. */
 struct part {
@@ -48,7 +49,8 @@ struct lane {
     /* By a thread that lives. */
     _Atomic int is_taken;
     struct lane *next;
-    _Atomic(struct part *) parts[PARTS];
+    /* The last is that of gauges, which have no sums, and stays empty. */
+    _Atomic(struct part *) parts[PARTS + 1];
 };
 
 pthread_mutex_t proxy__registry = PTHREAD_MUTEX_INITIALIZER;
@@ -169,17 +171,39 @@ static inline void add_one(uint64_t *ones)
 #endif
 }
 
-/* Adds to the sum of this thread; false where that cannot be. */
-static inline __attribute__((always_inline)) bool add_to_lane(struct lane *lane, uint32_t number, double amount)
+/* Compared as bits: one jump, where a comparison of doubles takes two. */
+static inline bool is_one(double amount)
 {
-    struct part *part = atomic_load_explicit(&lane->parts[number / PART_VALUES], memory_order_relaxed);
-    if (__builtin_expect(!part, 0)) return false;
-    if (COUNTS_ONES && amount == 1.0) {
-        add_one(&part->ones[number % PART_VALUES]);
-        return true;
-    }
+#if COUNTS_ONES
+    uint64_t bits;
+    /* A copy: the compiler would keep the amount in a register from which an addition must fetch it back. */
+    __asm__("movq %1, %0" : "=r"(bits) : "x"(amount));
+    return bits == ONE_BITS;
+#else
+    (void)amount;
+    return false;
+#endif
+}
+
+static inline struct part *part_of(const struct lane *lane, const struct MetricProxyValue *value)
+{
+    return atomic_load_explicit((_Atomic(struct part *) *)((const char *)lane + value->part_at), memory_order_relaxed);
+}
+
+static inline uint64_t *one_of(struct part *part, const struct MetricProxyValue *value)
+{
+    return (uint64_t *)((char *)part->ones + value->sum_at);
+}
+
+static inline double *sum_of(struct part *part, const struct MetricProxyValue *value)
+{
+    return (double *)((char *)part->sums + value->sum_at);
+}
+
+/* Adds to the sum of this thread; false where that cannot be. */
+static inline bool add_to_sum(struct lane *lane, double *sum, double amount)
+{
     if (__builtin_expect(atomic_load_explicit(&lane->is_busy, memory_order_relaxed), 0)) return false;
-    double *sum = &part->sums[number % PART_VALUES];
     atomic_store_explicit(&lane->is_busy, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     double more = read_sum(sum) + amount;
@@ -190,10 +214,10 @@ static inline __attribute__((always_inline)) bool add_to_lane(struct lane *lane,
     return adds;
 }
 
-/* The first time of a thread, or of one of its parts; in a signal handler; and what is not finite. */
+/* What is no counter; the first time of a thread, or of one of its parts; in a signal handler; and what is not finite. */
 static __attribute__((noinline)) int add_slowly(struct MetricProxyValue *value, double amount)
 {
-    if (!is_finite(amount)) return 1;
+    if (!value || value->kind != PROXY__COUNTER || !is_finite(amount)) return 1;
     if (!is_awake()) return 0;
     struct lane *lane = own_lane;
     if (!lane) own_lane = lane = take_lane();
@@ -203,24 +227,47 @@ static __attribute__((noinline)) int add_slowly(struct MetricProxyValue *value, 
         if (!atomic_load(place) && (made = map_zeros(sizeof *made)) &&
             !atomic_compare_exchange_strong(place, &none, made))
             munmap(made, sizeof *made);
-        if (add_to_lane(lane, value->number, amount)) return 0;
+        struct part *part = atomic_load(place);
+        if (part && is_one(amount)) {
+            add_one(one_of(part, value));
+            return 0;
+        }
+        if (part && add_to_sum(lane, sum_of(part, value), amount)) return 0;
     }
     add_to_cell(value, amount);
     return 0;
 }
 
-int metric_proxy_counter_inc(struct MetricProxyValue *counter, double value)
+/* In one line of the processor's cache, up to where it adds. */
+__attribute__((aligned(PROXY__LINE))) int metric_proxy_counter_inc(struct MetricProxyValue *counter, double value)
 {
-    if (__builtin_expect(!counter || counter->kind != PROXY__COUNTER, 0)) return 1;
     struct lane *lane = own_lane;
-    if (__builtin_expect(lane && add_to_lane(lane, counter->number, value), 1)) return 0;
-    return add_slowly(counter, value);
+    struct part *part;
+    if (__builtin_expect(!counter || !lane || !(part = part_of(lane, counter)), 0)) return add_slowly(counter, value);
+    if (__builtin_expect(is_one(value), 1)) {
+        add_one(one_of(part, counter));
+        return 0;
+    }
+    if (__builtin_expect(!add_to_sum(lane, sum_of(part, counter), value), 0)) return add_slowly(counter, value);
+    /* A return of its own, and no jump back to the one above. */
+    int none = 0;
+    __asm__("" : "+r"(none));
+    return none;
 }
 
-int metric_proxy_gauge_set(struct MetricProxyValue *gauge, double value)
+/* In a forked child. */
+static __attribute__((noinline)) int set_slowly(struct MetricProxyValue *gauge, double value)
+{
+    if (proxy__awake()) atomic_store_explicit(&gauge->cell, proxy__bits(value), memory_order_relaxed);
+    return 0;
+}
+
+__attribute__((aligned(PROXY__LINE))) int metric_proxy_gauge_set(struct MetricProxyValue *gauge, double value)
 {
     if (__builtin_expect(!gauge || gauge->kind != PROXY__GAUGE || !is_finite(value), 0)) return 1;
-    if (is_awake()) atomic_store_explicit(&gauge->cell, proxy__bits(value), memory_order_relaxed);
+    if (__builtin_expect(atomic_load_explicit(&proxy__is_asleep, memory_order_relaxed), 0))
+        return set_slowly(gauge, value);
+    atomic_store_explicit(&gauge->cell, proxy__bits(value), memory_order_relaxed);
     return 0;
 }
 
@@ -355,6 +402,9 @@ static struct MetricProxyValue *find_or_make(enum proxy__kind kind, const char *
     if (!value) return NULL;
     value->hash = hash;
     value->number = number;
+    uint32_t part = kind == PROXY__COUNTER ? number / PART_VALUES : PARTS;
+    value->part_at = (uint32_t)(offsetof(struct lane, parts) + part * sizeof(struct part *));
+    value->sum_at = number % PART_VALUES * (uint32_t)sizeof(double);
     value->same_bucket = *bucket;
     *bucket = value;
     (*block)[number % BLOCK_VALUES] = value;
