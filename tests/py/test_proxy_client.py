@@ -52,6 +52,38 @@ def address_sanitized(tmp_path_factory):
     return sanitized(tmp_path_factory.mktemp("asan"), "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
+CROSS = "aarch64-linux-gnu-gcc"
+EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+
+
+@pytest.fixture(scope="module")
+def aarch64(tmp_path_factory):
+    """Library, tracer and program for AArch64, where there is a cross compiler."""
+    if shutil.which(CROSS) is None:
+        pytest.skip(f"{CROSS} is not installed")
+    folder = tmp_path_factory.mktemp("aarch64")
+    build("make", "-s", "-C", PROXY, f"BUILD={folder}", f"CC={CROSS}", "CFLAGS=-O2 -g -Werror", "MPICC=no-such-mpicc")
+    link = [f"-I{PROXY / 'include'}", f"-L{folder}", "-lproxyclient", f"-Wl,-rpath,{folder}", "-pthread"]
+    build(CROSS, "-std=c11", "-O1", "-g", *STRICT, PROXY / "tests" / "scenario.c", *link, "-o", folder / "scenario.aarch64")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def emulated(aarch64):
+    """The same, whose `scenario` runs on this machine."""
+    if EMULATOR is None:
+        pytest.skip("qemu-aarch64 is not installed")
+    script = aarch64 / "scenario"
+    script.write_text(f'#!/bin/sh\nexec {EMULATOR} -L /usr/aarch64-linux-gnu -0 "$0" {aarch64}/scenario.aarch64 "$@"\n')
+    script.chmod(0o755)
+    return aarch64
+
+
+@pytest.fixture(params=["built", "emulated"])
+def everywhere(request):
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
 def recorder():
     started = []
@@ -108,11 +140,11 @@ class Talking:
 # ---- what is written -------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_written_byte_for_byte_as_the_original_does(server, built):
-    run(built / "scenario", "session", path=server.path, PROXY_JOB_ID="my.job.1", PROXY_PERIOD="60000")
+def test_a_session_is_written_byte_for_byte_as_the_original_does(server, everywhere):
+    run(everywhere / "scenario", "session", path=server.path, PROXY_JOB_ID="my.job.1", PROXY_PERIOD="60000")
     (one,) = server.ended(1)
     messages = [re.sub(r'("ts":|"start_time":)[1-9][0-9]*', r"\1TIME", text) for text in one.messages]
-    command = json.dumps(f"{built / 'scenario'} session")
+    command = json.dumps(f"{everywhere / 'scenario'} session")
     assert one.bytes.endswith(b"}\0")
     described = (f'{{"JobDesc":{{"jobid":"my.job.1","command":{command},"size":1,"nodelist":"","partition":"",'
                  f'"cluster":"","run_dir":{json.dumps(os.getcwd())},"start_time":TIME,"end_time":0}}}}')
@@ -158,7 +190,7 @@ def text_of(number):
     return f"{sign}{digits[0]}{'.' if len(digits) > 1 else ''}{digits[1:]}e{point - 1}"
 
 
-def test_numbers_have_the_shortest_text_that_reads_the_same(server, built):
+def test_numbers_have_the_shortest_text_that_reads_the_same(server, everywhere):
     import random
 
     random.seed(20)
@@ -171,7 +203,7 @@ def test_numbers_have_the_shortest_text_that_reads_the_same(server, built):
             numbers.append(one)
     numbers += [round(random.uniform(-1e6, 1e6), random.randrange(8)) for _ in range(500)]
     numbers += [random.random() * 10.0 ** random.randrange(-9, 18) for _ in range(500)]
-    run(built / "scenario", "numbers", *map(repr, numbers), path=server.path)
+    run(everywhere / "scenario", "numbers", *map(repr, numbers), path=server.path)
     (one,) = server.ended(1)
     found = dict(re.findall(r'"name":"number_(\d+)","value":\{"Counter":\{"ts":\d+,"value":([^}]+)\}', one.bytes.decode()))
     wrong = [(number, found.get(str(at)), text_of(number)) for at, number in enumerate(numbers)
@@ -179,8 +211,8 @@ def test_numbers_have_the_shortest_text_that_reads_the_same(server, built):
     assert wrong == []
 
 
-def test_what_cannot_be_said_is_refused_and_changes_nothing(server, built):
-    run(built / "scenario", "limits", path=server.path)
+def test_what_cannot_be_said_is_refused_and_changes_nothing(server, everywhere):
+    run(everywhere / "scenario", "limits", path=server.path)
     (one,) = server.ended(1)
     assert one.sums == {"has_started": 2, "one": 1.7976931348623157e308, "gauge": 0, "has_finished": 2}
     assert b"null" not in one.bytes
@@ -240,8 +272,8 @@ def test_of_a_launcher_what_follows_its_own_dashes_is_the_command(server, built,
 # ---- sums ------------------------------------------------------------------------------------------------------------
 
 
-def test_sixteen_threads_add_exactly(server, built):
-    run(built / "scenario", "threads", 16, 20000, path=server.path, PROXY_PERIOD="1")
+def test_sixteen_threads_add_exactly(server, everywhere):
+    run(everywhere / "scenario", "threads", 16, 20000, path=server.path, PROXY_PERIOD="1")
     (one,) = server.ended(1)
     expected = {"has_started": 1, "shared": 320_000, "fraction": 16 * 10_000 * 0.25, "has_finished": 1}
     assert one.sums == {**expected, **{f"own_{i}": 40_000 for i in range(16)}}
@@ -265,8 +297,8 @@ def test_a_flush_is_one_call_of_the_kernel(server, built, tmp_path):
     assert 1 <= len(last) <= 3, last
 
 
-def test_sums_that_fall_are_sent(server, built):
-    process = Talking(built / "scenario", "steps", path=server.path)
+def test_sums_that_fall_are_sent(server, everywhere):
+    process = Talking(everywhere / "scenario", "steps", path=server.path)
     assert process.hear() == "one"
     server.wait(lambda: server.total("steps") == 1)
     process.say()
@@ -292,7 +324,7 @@ def test_a_declaration_is_sent_at_once(server, built):
 # ---- the server comes and goes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("program", ["built", "thread_sanitized", "address_sanitized"])
+@pytest.mark.parametrize("program", ["built", "emulated", "thread_sanitized", "address_sanitized"])
 def test_a_server_that_is_started_again_is_told_everything_anew(recorder, request, program):
     first = recorder()
     process = Talking(request.getfixturevalue(program) / "scenario", "steps", path=first.path)
@@ -376,16 +408,16 @@ def test_a_server_that_reads_again_gets_everything(recorder, built):
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_counts_its_own_and_has_its_own_connection(server, built):
-    run(built / "scenario", "forks", path=server.path, PROXY_PERIOD="60000")
+def test_a_forked_child_counts_its_own_and_has_its_own_connection(server, everywhere):
+    run(everywhere / "scenario", "forks", path=server.path, PROXY_PERIOD="60000")
     server.ended(3)
     assert server.total("forked") == 1111 and server.total("of_child") == 7 and server.total("gauge") == 1
     assert sorted(one.sums.get("forked", 0) for one in server.connections) == [1, 100, 1010]
     assert {one.job["start_time"] for one in server.connections} == {server.connections[0].job["start_time"]}
 
 
-def test_forking_while_other_threads_count_harms_neither(server, built):
-    run(built / "scenario", "fork_busy", 20, path=server.path, PROXY_PERIOD="1")
+def test_forking_while_other_threads_count_harms_neither(server, everywhere):
+    run(everywhere / "scenario", "fork_busy", 20, path=server.path, PROXY_PERIOD="1")
     server.ended(21)
     assert [server.total(f"child_{i}") for i in range(20)] == list(range(1, 21))
     assert server.total("shared") > 0
@@ -403,8 +435,8 @@ def test_a_process_that_ends_by_force_ends_at_once(server, built):
     run(built / "scenario", "leave", "_exit", path=server.path, code=7)
 
 
-def test_init_after_release_begins_anew(server, built):
-    run(built / "scenario", "again", path=server.path)
+def test_init_after_release_begins_anew(server, everywhere):
+    run(everywhere / "scenario", "again", path=server.path)
     assert [one.sums for one in server.ended(3)] == [{"has_started": 1, "again": 1, "has_finished": 1}] * 3
 
 
@@ -467,6 +499,44 @@ def test_valgrind_finds_nothing(server, built):
     valgrind = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]
     for scenario in (("session",), ("threads", 2, 100), ("limits",), ("forks",)):
         run(built / "scenario", *scenario, path=server.path, wrapper=valgrind)
+
+
+def numbers_of_calls(compiler):
+    """System calls as the kernel's header has them, by name."""
+    found = subprocess.run([compiler, "-E", "-dM", "-include", "asm/unistd.h", "-x", "c", os.devnull], capture_output=True,
+                           text=True, check=True).stdout
+    known = dict(re.findall(r"^#define (__NR\w+) (\w+)$", found, re.MULTILINE))
+    # Some stand for another one.
+    known = {name: known.get(number, number) for name, number in known.items()}
+    return {name.removeprefix("__NR_"): int(number) for name, number in known.items()
+            if name.startswith("__NR_") and number.isdigit()}
+
+
+@pytest.mark.parametrize(("compiler", "define"), [("cc", "__x86_64__"), (CROSS, "__aarch64__")])
+def test_the_tracer_calls_system_calls_by_their_names(compiler, define, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    if compiler == "cc" and f"#define {define} 1" not in build("cc", "-E", "-dM", "-x", "c", os.devnull):
+        pytest.skip(f"this machine's compiler does not define {define}")
+    # The table is the same whoever compiles it: only the one of `define` is kept.
+    (tmp_path / "names.c").write_text(
+        f"#include <stdio.h>\n#undef __x86_64__\n#undef __aarch64__\n#define {define} 1\n#include \"calls.h\"\n"
+        'int main(void) { for (int i = 0; i < CALLS; i++) if (call_names[i]) printf("%d %s\\n", i, call_names[i]); }\n')
+    build("cc", "-std=c11", f"-I{PROXY / 'exporters' / 'strace'}", tmp_path / "names.c", "-o", tmp_path / "names")
+    ours = dict(line.split() for line in build(tmp_path / "names").splitlines())
+    theirs = numbers_of_calls(compiler)
+    assert len(theirs) > 250
+    wrong = {name: number for name, number in theirs.items()
+             if str(number) in ours and name not in (ours[str(number)], "arch_specific_syscall", "syscalls")
+             and theirs.get(ours[str(number)]) != number}
+    assert wrong == {}
+    assert {name for name, number in theirs.items() if str(number) not in ours} <= {"arch_specific_syscall", "syscalls"}
+
+
+def test_library_and_tracer_compile_for_aarch64(aarch64):
+    for name in ("libproxyclient.so", "proxy_exporter_strace"):
+        # The machine stands in the head of an ELF file: 183 is AArch64.
+        assert struct.unpack_from("<H", (aarch64 / name).read_bytes(), 18) == (183,)
 
 
 # ---- how it is built -------------------------------------------------------------------------------------------------
