@@ -214,7 +214,7 @@ static inline bool add_to_sum(struct lane *lane, double *sum, double amount)
     return adds;
 }
 
-/* What is no counter; the first time of a thread, or of one of its parts; in a signal handler; and what is not finite. */
+/* What is no counter or not finite; the first time of a thread, or of one of its parts; in a signal handler. */
 static __attribute__((noinline)) int add_slowly(struct MetricProxyValue *value, double amount)
 {
     if (!value || value->kind != PROXY__COUNTER || !is_finite(amount)) return 1;
