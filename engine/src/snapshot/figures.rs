@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::sources::Sources;
 use super::{Snapshot, Values, Visible};
 use crate::error::Result;
 use crate::segment::Segment;
@@ -43,6 +44,21 @@ impl ValueFigures {
 }
 
 impl Snapshot {
+    /// Most samples that `series` have in `range`, told without a look at any: of a memtable all of a series count, and
+    /// one that was written again counts again.
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the segments.
+    pub fn samples_max(&self, series: Vec<SeriesId>, range: TimeRange) -> Result<u64> {
+        let counts = |visible: &Visible| series.iter().map(|series| visible.memtable.count(*series)).sum::<u64>();
+        let of_memtables = self.memtables.iter().map(counts).sum::<u64>();
+        let (mut sources, mut of_segments) = (Sources::new(self, series, range), 0);
+        while let Some((_, runs)) = sources.next()? {
+            of_segments += runs.iter().map(|found| found.rows).sum::<u64>();
+        }
+        Ok(of_memtables + of_segments)
+    }
+
     /// The figures of each of `series`, in their order. Of segments the summaries of runs are looked at; pages are read
     /// only of a run that has none, because it holds a NaN or both types.
     ///
