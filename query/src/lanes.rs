@@ -33,6 +33,8 @@ const ENDING_MAX: Duration = Duration::from_millis(200);
 /// First and longest pause between two looks at whether it has.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(20);
+/// How often it is looked at once whether it has: less than a change of threads takes.
+const SPINS_MAX: u32 = 100;
 /// How long a question may work before it gives way to short ones.
 pub(crate) const SHORT_MAX: Duration = Duration::from_secs(1);
 /// Of the threads of a question that has worked for longer: a third of the share of a short one.
@@ -158,6 +160,14 @@ impl Lane {
     fn is_done(&self) -> bool {
         self.handle().metrics().num_alive_tasks() == 0
     }
+
+    /// Whether nothing runs in it any more, in a moment at the latest: what has told its result is about to end.
+    fn is_done_soon(&self) -> bool {
+        (0..SPINS_MAX).any(|_| {
+            std::hint::spin_loop();
+            self.is_done()
+        })
+    }
 }
 
 impl Drop for Lane {
@@ -213,6 +223,21 @@ impl Lanes {
             waited += pause;
             pause = (pause * 2).min(LOOK_MAX);
         }
+        self.keep(lane);
+    }
+
+    /// As [`Lanes::give_back`] for whoever cannot wait: the lane comes back where something of its question runs.
+    pub(crate) fn give_back_now(&self, lane: Lane) -> Option<Lane> {
+        lane.bounds.stop();
+        if !lane.is_done_soon() {
+            return Some(lane);
+        }
+        self.keep(lane);
+        None
+    }
+
+    /// Keeps a lane in which nothing runs for the next question.
+    fn keep(&self, lane: Lane) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_LANES_MAX && lane.threads.niceness() == NICENESS {
             idle.push(lane);

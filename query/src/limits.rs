@@ -49,6 +49,7 @@ pub fn queries() -> Vec<LimitRow> {
         flat_max: _,
         tasks_max: _,
         // No limits.
+        one_thread_rows_max: _,
         strict: _,
         absent: _,
         clock: _,

@@ -48,6 +48,9 @@ pub struct QueryOptions {
     /// Most tasks that run on nodes at once, of all queries together; a query that would be past that waits for its
     /// turn. 4,096: three queries over a thousand nodes.
     pub tasks_max: usize,
+    /// Up to so many rows of our own database are read on the thread of their question in SQL: to hand them over to
+    /// others takes longer. 65,536.
+    pub one_thread_rows_max: u64,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -69,6 +72,7 @@ impl QueryOptions {
             absent: Vec::new(),
             flat_max: 16,
             tasks_max: 4_096,
+            one_thread_rows_max: 64 << 10,
             clock,
         }
     }

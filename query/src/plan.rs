@@ -257,9 +257,12 @@ fn parts(series: usize, context: &PlanContext<'_>) -> usize {
     (series / context.view.nodes() / PART_SERIES_MIN).clamp(1, context.options.threads.max(1))
 }
 
+/// Most series of one node over which a leaf is not split between threads.
+pub(crate) const ONE_PART_SERIES_MAX: usize = 2 * PART_SERIES_MIN - 1;
+
 /// Whether a leaf over so many series of one node is not split between threads.
 pub(crate) fn is_of_one_part(series: usize) -> bool {
-    series < 2 * PART_SERIES_MIN
+    series <= ONE_PART_SERIES_MAX
 }
 
 /// Asks which nodes the `selected` series concern.

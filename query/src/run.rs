@@ -9,6 +9,7 @@ pub(crate) mod bounded;
 pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -31,7 +31,7 @@ use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{
     AlarmField, Column, DeviceField, EnergyField, JobField, MERGED_MAX, RowKind, RowsRequest, groups, has_steps,
 };
-use crate::leaf::{NodeLeafExec, Request};
+use crate::leaf::{LeafContext, LeafThread, NodeLeafExec, Request};
 use crate::options::RowOrder;
 use crate::view::View;
 pub(crate) use digests::AskDigests;
@@ -163,6 +163,41 @@ impl Table {
         Self::new(view, RowKind::Alarm, columns, Vec::new())
     }
 
+    /// Most rows that a scan reads, where that is told without reading any: see [`RowsRequest::rows_max`].
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the indexes of segments.
+    pub(crate) fn rows_max(
+        &self,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        series_max: usize,
+    ) -> Result<Option<u64>> {
+        let (request, _) = self.request(projection, filters, None)?;
+        request.rows_max(&self.view.snapshot, series_max)
+    }
+
+    /// What a scan asks of the leaf, and the columns of its answer.
+    fn request(
+        &self,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<(RowsRequest, SchemaRef)> {
+        let (columns, schema) = self.shape.keep(projection)?;
+        let (rows, tests, range) = (self.shape.rows, self.tests.clone(), TimeRange::ALL);
+        let mut request = RowsRequest { rows, columns, tests, range, limit, sorted_by: None };
+        for filter in filters {
+            match self.shape.push(filter) {
+                Some(Pushed::Test(subject, test)) => request.tests.push((subject, test)),
+                Some(Pushed::Range(range)) => request.range = request.range.intersect(range),
+                // Filters that were not promised stay above the leaf.
+                None => request.limit = None,
+            }
+        }
+        Ok((request, schema))
+    }
+
     fn new(view: &View, rows: RowKind, columns: Vec<(String, Column)>, tests: Vec<(NameSubject, NameTest)>) -> Self {
         let fields: Vec<Field> = columns.iter().map(|(name, column)| column.field(name)).collect();
         let columns = columns.into_iter().map(|(_, column)| column).collect();
@@ -192,34 +227,23 @@ impl TableProvider for Table {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let (columns, schema) = self.shape.keep(projection)?;
-        let mut request = RowsRequest {
-            rows: self.shape.rows,
-            columns,
-            tests: self.tests.clone(),
-            range: TimeRange::ALL,
-            limit,
-            sorted_by: None,
-        };
-        for filter in filters {
-            match self.shape.push(filter) {
-                Some(Pushed::Test(subject, test)) => request.tests.push((subject, test)),
-                Some(Pushed::Range(range)) => request.range = request.range.intersect(range),
-                // Filters that were not promised stay above the leaf.
-                None => request.limit = None,
-            }
-        }
+        let (request, schema) = self.request(projection, filters, limit)?;
         Ok(Arc::new(leaf_of(&self.view, request, schema, state)?))
     }
 }
 
 /// The leaf that answers `request` in columns of these names.
 fn leaf_of(view: &View, request: RowsRequest, schema: SchemaRef, state: &dyn Session) -> Result<NodeLeafExec> {
-    let order = state.config().get_extension::<RowOrder>();
+    let (order, context) = (state.config().get_extension::<RowOrder>(), state.config().get_extension::<LeafContext>());
+    let on_one_thread = context.is_some_and(|context| context.thread == LeafThread::OfTheQuery);
     let partitions = match order.as_deref() {
         Some(RowOrder::Stored) => 1,
+        _ if on_one_thread => 1,
         _ => state.config().target_partitions().max(PARTITIONS_MIN),
     };
+    if !view.has_others() {
+        return Ok(view.leaf(Request::Rows(request), schema, None, &|_| true).with_partitions(partitions));
+    }
     let (series, passes) = (request.named(view.index())?, request.passes()?);
     let leaf = view.leaf(Request::Rows(request), schema, series.as_deref(), &passes);
     Ok(leaf.with_partitions(partitions))

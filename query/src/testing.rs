@@ -68,8 +68,9 @@ pub fn release(key: &str) {
 /// Keys that were released, of all tests of this process.
 static RELEASED: LazyLock<(Mutex<BTreeSet<String>>, Condvar)> = LazyLock::new(Default::default);
 
+/// Of several threads, however little is read: what they make of their parts is put together.
 pub fn options() -> QueryOptions {
-    QueryOptions { threads: 2, ..QueryOptions::new(Arc::new(StandingClock)) }
+    QueryOptions { threads: 2, one_thread_rows_max: 0, ..QueryOptions::new(Arc::new(StandingClock)) }
 }
 
 impl Asked {

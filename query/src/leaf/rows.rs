@@ -191,6 +191,26 @@ impl RowsRequest {
         self.columns.contains(&Column::Job) || self.tests.iter().any(|(subject, _)| *subject == NameSubject::Job)
     }
 
+    /// Most rows that it reads, where that is told without reading any, and is about as many series as `series_max` or
+    /// fewer.
+    ///
+    /// # Errors
+    /// Io and Corrupt, from the indexes of segments.
+    pub fn rows_max(&self, snapshot: &Snapshot, series_max: usize) -> Result<Option<u64>> {
+        match self.rows {
+            RowKind::Sample | RowKind::Digest if !self.tells_jobs_apart() => {
+                let selected = self.select(snapshot)?;
+                if selected.len() > series_max {
+                    return Ok(None);
+                }
+                let samples = snapshot.samples_max(selected, self.range);
+                samples.map(Some).map_err(samples::engine_error)
+            }
+            RowKind::Series | RowKind::Metric | RowKind::Node => Ok(Some(snapshot.index().len() as u64)),
+            _ => Ok(None),
+        }
+    }
+
     /// The series that pass all tests, metric by metric in the order of names, each metric's in canonical order.
     fn select(&self, snapshot: &Snapshot) -> Result<Vec<SeriesId>> {
         let tests = Tests::new(&self.tests)?;
@@ -208,10 +228,17 @@ struct Tests {
     metric: Vec<Accepts>,
     node: Vec<Accepts>,
     job: Vec<Accepts>,
-    tags: Vec<(String, Accepts)>,
+    tags: Vec<TagTest>,
     absent: Vec<String>,
     /// Set when a test names its metrics, so that no others need be looked at.
     named: Option<Vec<String>>,
+}
+
+struct TagTest {
+    key: String,
+    accepts: Accepts,
+    /// All values that pass, where the test names them.
+    among: Option<Vec<String>>,
 }
 
 impl Tests {
@@ -228,7 +255,13 @@ impl Tests {
             let accepts = test.accepts().map_err(DataFusionError::Execution)?;
             match (subject, test) {
                 (NameSubject::Tag(key), NameTest::Absent) => ready.absent.push(key.clone()),
-                (NameSubject::Tag(key), _) => ready.tags.push((key.clone(), accepts)),
+                (NameSubject::Tag(key), test) => {
+                    let among = match test {
+                        NameTest::In { names, negated: false } => Some(names.clone()),
+                        _ => None,
+                    };
+                    ready.tags.push(TagTest { key: key.clone(), accepts, among });
+                }
                 (NameSubject::Node, _) => ready.node.push(accepts),
                 (NameSubject::Job, _) => ready.job.push(accepts),
                 (NameSubject::Metric, NameTest::In { names, negated: false }) => {
@@ -262,7 +295,11 @@ impl Tests {
     }
 
     fn predicates(&self) -> Vec<TagPredicate<'_>> {
-        self.tags.iter().map(|(key, accepts)| TagPredicate { key, accepts, among: None }).collect()
+        let of = |test| {
+            let TagTest { key, accepts, among }: &TagTest = test;
+            TagPredicate { key, accepts, among: among.as_deref() }
+        };
+        self.tags.iter().map(of).collect()
     }
 
     fn series(&self, snapshot: &Snapshot, metric: &str, nodes: &[Arc<str>]) -> Vec<SeriesId> {

@@ -15,7 +15,7 @@ use futures::StreamExt;
 use telem_engine::SeriesId;
 use tokio::time::timeout_at;
 
-use super::bounded::QueryDeadline;
+use super::bounded::{QueryDeadline, StartedAnswer};
 use super::{QueryService, sql};
 use crate::answer::{FoldSink, LastAnswer, MissingNode, TsAnswer};
 use crate::cluster::Members;
@@ -27,6 +27,7 @@ use crate::options::RowOrder;
 use crate::plan::{self, PlanContext};
 use crate::question::TsQuery;
 use crate::relative::Anchor;
+use crate::session::{QuestionState, Session};
 use crate::view::View;
 
 /// How often a question is asked, at the most. Every further time is the loss of another node.
@@ -158,7 +159,7 @@ pub(super) async fn last(
 }
 
 /// Plans a question and starts its answer.
-pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Result<SendableRecordBatchStream> {
+pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Result<StartedAnswer> {
     let mut asked_for_names = false;
     for _ in 0..ATTEMPTS_MAX {
         let planned = planned(&inner, &question.context, question.order, &question.text).await;
@@ -176,7 +177,7 @@ pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Resu
             (Some(head), Some(attempt)) => Some(head.turn(planned.tasks, attempt).await?),
             _ => None,
         };
-        let task = in_attempt(&state, attempt.clone());
+        let task = in_attempt(&inner.session, &state, attempt.clone());
         let begun = match execute_stream(planned.plan, Arc::clone(&task)) {
             Ok(batches) => match (&attempt, parts) {
                 (None, _) => Ok(batches),
@@ -190,10 +191,13 @@ pub(super) async fn sql(inner: Arc<QueryService>, question: SqlQuestion) -> Resu
             let (batches, missing) = (begun?, view.missing());
             complete(&missing, inner.options.strict)?;
             *question.missing.lock().unwrap_or_else(PoisonError::into_inner) = missing;
-            return Ok(match &inner.head {
+            let batches = match &inner.head {
                 Some(head) if attempt.is_some() => named(batches, head.members().clone()),
                 _ => batches,
-            });
+            };
+            let context = state.config().get_extension::<LeafContext>();
+            let is_little = context.is_some_and(|context| context.thread == LeafThread::OfTheQuery);
+            return Ok(StartedAnswer { batches, is_little });
         }
     }
     Err(Error::NodesLost { attempts: ATTEMPTS_MAX })
@@ -232,13 +236,13 @@ async fn planned(
     context: &LeafContext,
     order: RowOrder,
     text: &str,
-) -> Result<(View, SessionState, Planned)> {
+) -> Result<(View, QuestionState, Planned)> {
     let view = inner.view(context.snapshot.clone());
     let now = inner.options.clock.now();
     let mut state = inner.session.state(context, &view, now, order);
     state.config_mut().set_extension(Arc::new(Anchor::new(inner.db.clone(), now)));
     state.config_mut().set_extension(Arc::new(inner.job_tags()));
-    let planned = sql::plan(text, &mut state, &view).await?;
+    let planned = sql::plan(text, &mut state, &view, inner.session.plain()).await?;
     Ok((view, state, planned))
 }
 
@@ -262,9 +266,9 @@ fn complete(missing: &[MissingNode], strict: bool) -> Result<()> {
     }
 }
 
-fn in_attempt(state: &SessionState, attempt: Option<Arc<Attempt>>) -> Arc<TaskContext> {
+fn in_attempt(session: &Session, state: &SessionState, attempt: Option<Arc<Attempt>>) -> Arc<TaskContext> {
+    let Some(attempt) = attempt else { return session.task_of(state.config().clone()) };
     let task = state.task_ctx();
-    let Some(attempt) = attempt else { return task };
     Arc::new(TaskContext::new(
         None,
         task.session_id(),

@@ -2,10 +2,10 @@
 //!
 //! Time-series queries share the threads of queries, because their code yields its thread again and again. SQL may be
 //! busy with code that does not yield, so each SQL query has a lane of its own ([`crate::lanes`]) and is watched from
-//! the shared threads. When its time is over its place is free again, whatever its lane still does.
+//! the shared threads ([`super::watch`]). When its time is over its place is free again, whatever its lane still does.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -20,10 +20,11 @@ use futures::{FutureExt, Stream, StreamExt};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Sleep, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, timeout_at};
 
+use super::watch::{HeldLane, LaneHold, LaneWatch};
 use crate::error::{Error, Result};
-use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, SHORT_MAX, STACK_BYTES};
+use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, STACK_BYTES};
 use crate::leaf::{LeafThread, Reading, Stop};
 use crate::options::{QueryOptions, QueryStats};
 
@@ -36,7 +37,7 @@ pub(crate) const TIME_SERIES_SHARE: usize = 4;
 pub(super) struct Workers {
     /// Taken when this is dropped.
     runtime: Option<Runtime>,
-    lanes: Arc<Lanes>,
+    watch: Arc<LaneWatch>,
     running: Arc<Semaphore>,
     /// Those of them that SQL may have: it never takes the last quarter from time series.
     running_sql: Arc<Semaphore>,
@@ -58,7 +59,7 @@ pub(super) struct Ticket {
 
 /// One among the queries that run, and one among those in SQL.
 #[derive(Debug)]
-struct QueryPlaces {
+pub(super) struct QueryPlaces {
     _running: OwnedSemaphorePermit,
     _running_sql: Option<OwnedSemaphorePermit>,
 }
@@ -102,9 +103,10 @@ impl Workers {
             .build()
             .map_err(|source| Error::Threads { source })?;
         let running_max = options.queries_max.max(1);
+        let lanes = Arc::new(Lanes::new(options, pool));
         Ok(Self {
+            watch: Arc::new(LaneWatch::new(lanes, runtime.handle().clone())),
             runtime: Some(runtime),
-            lanes: Arc::new(Lanes::new(options, pool)),
             running: Arc::new(Semaphore::new(running_max)),
             running_sql: Arc::new(Semaphore::new(running_max - running_max / TIME_SERIES_SHARE)),
             waiting: Semaphore::new(options.queries_waiting_max),
@@ -122,7 +124,7 @@ impl Workers {
             admitted: self.admitted.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             running: self.running_max.saturating_sub(self.running.available_permits()) as u64,
-            left_behind: self.lanes.left_behind() as u64,
+            left_behind: self.watch.lanes().left_behind() as u64,
             leaves: self.reading.leaves(),
         }
     }
@@ -134,7 +136,7 @@ impl Workers {
 
     /// The threads that SQL has to itself.
     pub(super) fn lanes(&self) -> Arc<Lanes> {
-        Arc::clone(&self.lanes)
+        Arc::clone(self.watch.lanes())
     }
 
     /// The threads of queries, for what else is to give way to the job.
@@ -159,8 +161,8 @@ impl Workers {
     }
 
     async fn places(&self, language: QueryLanguage, due: QueryDeadline) -> Result<QueryPlaces> {
-        if language == QueryLanguage::Sql && self.lanes.are_exhausted() {
-            return Err(Error::LeftBehind { count: self.lanes.left_behind() });
+        if language == QueryLanguage::Sql && self.watch.lanes().are_exhausted() {
+            return Err(Error::LeftBehind { count: self.watch.lanes().left_behind() });
         }
         let too_many = || Error::TooManyQueries { running: self.running_max };
         let at_once = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
@@ -215,7 +217,7 @@ impl Workers {
             }
         };
         let sleep = Box::pin(tokio::time::sleep_until(due.at));
-        RunningQuery { task, due, sleep, stop, _wanted: Some(wanted) }
+        RunningQuery { task, due, sleep, stop, _wanted: Wanted::OnThreads { _wanted: wanted } }
     }
 
     /// Does `work`, which may not yield, on a lane of its own. Dropping what is returned stops it, as far as it can be
@@ -230,59 +232,62 @@ impl Workers {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<RunningQuery<T>> {
         let Ticket { places, due } = ticket;
-        let lane = self.lanes.take()?;
-        let (worked, done) = oneshot::channel::<()>();
-        let (wanted, unwanted) = oneshot::channel::<()>();
+        let lane = self.watch.lanes().take()?;
         let stopped_at_the_end = StopAtEnd(stop.clone());
         let bounded = async move {
-            let _held = (stopped_at_the_end, worked);
+            let _held = stopped_at_the_end;
             let late = || Error::Deadline { after: due.after };
             let done = timeout_at(due.at, work).await.unwrap_or_else(|_| Err(late()));
             // A query that is told to stop ends with an error of its own.
             done.map_err(|error| if now() < due.at { error } else { late() })
         };
         let task = lane.handle().spawn(bounded);
-        let (ending, lanes, leaves) = (task.abort_handle(), Arc::clone(&self.lanes), stop.clone());
-        self.runtime().spawn(async move {
-            let mut over = pin!(async {
-                tokio::select! {
-                    _ = done => {}
-                    _ = unwanted => {}
-                    () = tokio::time::sleep_until(due.at) => {}
-                }
-            });
-            if timeout(SHORT_MAX, &mut over).await.is_err() {
-                lane.give_way();
-                over.await;
-            }
-            leaves.ask();
-            ending.abort();
-            lanes.give_back(lane).await;
-            drop(places);
-        });
+        let (ending, leaves) = (task.abort_handle(), stop.clone());
+        let held =
+            self.watch.hold(HeldLane { lane, places, ending, leaves, begun: now(), due: due.at, gave_way: false });
         let sleep = Box::pin(tokio::time::sleep_until(due.at));
-        Ok(RunningQuery { task, due, sleep, stop, _wanted: Some(wanted) })
+        Ok(RunningQuery { task, due, sleep, stop, _wanted: Wanted::OnLane { _held: held } })
     }
 
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("the runtime is taken only when the workers are dropped")
     }
 
-    /// Plans and executes on a lane, and hands the answer out batch by batch.
+    /// Plans and executes on a lane, and hands the answer out batch by batch: one of few rows at once, if it comes to its
+    /// end without waiting for anything.
     pub(super) async fn stream(
         &self,
         ticket: Ticket,
         stop: Stop,
-        planned: impl Future<Output = Result<SendableRecordBatchStream>> + Send + 'static,
+        planned: impl Future<Output = Result<StartedAnswer>> + Send + 'static,
     ) -> Result<SendableRecordBatchStream> {
-        let (schema_out, schema_in) = oneshot::channel();
-        let (batches_out, batches_in) = mpsc::channel(ANSWER_BATCHES);
+        let (begin, begun) = oneshot::channel();
         let due = ticket.due;
         let running = self.run_on_lane(ticket, stop, async move {
-            let mut batches = planned.await?;
-            if schema_out.send(batches.schema()).is_err() {
+            let StartedAnswer { mut batches, is_little } = planned.await?;
+            let mut answer = AnswerBegin { schema: batches.schema(), first: Vec::new(), is_whole: false, rest: None };
+            let mut failed = Ok(());
+            while is_little && !answer.is_whole && answer.first.len() < ANSWER_BATCHES {
+                match batches.next().now_or_never() {
+                    Some(None) => answer.is_whole = true,
+                    Some(Some(Ok(batch))) => answer.first.push(batch),
+                    Some(Some(Err(error))) => {
+                        failed = Err(error);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+            if answer.is_whole {
+                let _ = begin.send(answer);
                 return Ok(());
             }
+            let (batches_out, batches_in) = mpsc::channel(ANSWER_BATCHES);
+            answer.rest = Some(batches_in);
+            if begin.send(answer).is_err() {
+                return Ok(());
+            }
+            failed?;
             while let Some(batch) = batches.next().await {
                 if batches_out.send(batch?).await.is_err() {
                     break;
@@ -290,8 +295,12 @@ impl Workers {
             }
             Ok(())
         })?;
-        match timeout_at(due.at, schema_in).await {
-            Ok(Ok(schema)) => Ok(Box::pin(AnswerStream { schema, batches: batches_in, running: Some(running) })),
+        match timeout_at(due.at, begun).await {
+            Ok(Ok(AnswerBegin { schema, first, is_whole, rest })) => {
+                // Of an answer that is whole nothing runs any more.
+                let running = (!is_whole).then_some(running);
+                Ok(Box::pin(AnswerStream { schema, first: first.into_iter(), rest, running }))
+            }
             // The task ended before there was a plan to execute; its result says why.
             Ok(Err(_)) => match running.await {
                 Err(error) => Err(error),
@@ -304,6 +313,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        self.watch.clear();
         // A runtime may not be waited for where other async code runs, and need not be: queries
         // only read.
         if let Some(runtime) = self.runtime.take() {
@@ -323,8 +333,18 @@ pub(super) struct RunningQuery<T> {
     due: QueryDeadline,
     sleep: Pin<Box<Sleep>>,
     stop: Stop,
-    /// Tells the watcher of the query when this is dropped.
-    _wanted: Option<oneshot::Sender<()>>,
+    _wanted: Wanted,
+}
+
+/// Tells when nobody waits for a query any more, by being dropped.
+enum Wanted {
+    /// What cannot be aborted.
+    OnThreads {
+        _wanted: oneshot::Sender<()>,
+    },
+    OnLane {
+        _held: LaneHold,
+    },
 }
 
 impl<T> Future for RunningQuery<T> {
@@ -367,11 +387,28 @@ impl Drop for StopAtEnd {
     }
 }
 
+/// An answer that is executed from here on.
+pub(super) struct StartedAnswer {
+    pub batches: SendableRecordBatchStream,
+    /// Whether it is of so few rows that all of it is made on one thread.
+    pub is_little: bool,
+}
+
+/// An answer that begins.
+struct AnswerBegin {
+    schema: SchemaRef,
+    first: Vec<RecordBatch>,
+    /// Whether these are all of it.
+    is_whole: bool,
+    rest: Option<mpsc::Receiver<RecordBatch>>,
+}
+
 /// The answer as it is made; how the query ended is its last item.
 struct AnswerStream {
     schema: SchemaRef,
-    batches: mpsc::Receiver<RecordBatch>,
-    /// Taken when it is over.
+    first: std::vec::IntoIter<RecordBatch>,
+    rest: Option<mpsc::Receiver<RecordBatch>>,
+    /// Taken when it is over; `None` of an answer that is whole.
     running: Option<RunningQuery<()>>,
 }
 
@@ -379,8 +416,12 @@ impl Stream for AnswerStream {
     type Item = datafusion::error::Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(batch) = self.first.next() {
+            return Poll::Ready(Some(Ok(batch)));
+        }
         let Some(mut running) = self.running.take() else { return Poll::Ready(None) };
-        let over = match self.batches.poll_recv(cx) {
+        let next = self.rest.as_mut().map_or(Poll::Ready(None), |rest| rest.poll_recv(cx));
+        let over = match next {
             Poll::Ready(Some(batch)) => {
                 self.running = Some(running);
                 return Poll::Ready(Some(Ok(batch)));

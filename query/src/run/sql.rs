@@ -2,6 +2,7 @@
 //! before anything is planned.
 
 mod expressions;
+mod little;
 mod value_names;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{LogicalPlan, PlanType, StringifiedPlan};
@@ -20,6 +22,7 @@ use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{Statement as Sql, visit_relations};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_distributed::display_plan_ascii;
 
@@ -27,8 +30,11 @@ use crate::catalog;
 use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::leaf::{LeafContext, LeafThread};
+use crate::options::QueryOptions;
 use crate::question::ago;
 use crate::relative::{self, Anchor};
+use crate::session::plain::{PlainRules, PlainSession, is_plain};
 use crate::view::View;
 
 /// Longest text of a query.
@@ -41,7 +47,7 @@ pub(crate) const TABLES_MAX: usize = 100;
 pub(crate) const NESTING_MAX: usize = 50;
 const ONLY_READS: &str = "SQL here only reads";
 
-pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View) -> Result<Planned> {
+pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View, plain: &PlainRules) -> Result<Planned> {
     if text.len() > SQL_BYTES_MAX {
         let found = text.len();
         return Err(Error::Invalid(format!("the SQL has {found} bytes; at most {SQL_BYTES_MAX} are allowed")));
@@ -60,18 +66,23 @@ pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View) -> R
     // The second gate: what the statement's kind does not show, like SELECT ... INTO.
     SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false).verify_plan(&logical)?;
     expressions::check(&logical)?;
-    let plan = physical(&logical, state).await?;
+    let plan = physical(&logical, state, view, plain).await?;
     if let Some(explain) = plan.downcast_ref::<ExplainExec>() {
         let LogicalPlan::Explain(of) = &logical else { return Ok(Planned::here(plan)) };
-        let of = view.distribute(physical(&of.plan, state).await?).await?;
+        let of = view.distribute(physical(&of.plan, state, view, plain).await?).await?;
         return Ok(Planned::here(if of.is_distributed() { Arc::new(explained(explain, &of)) } else { plan }));
     }
     Ok(view.distribute(plan).await?)
 }
 
 /// How a plan is executed.
-async fn physical(logical: &LogicalPlan, state: &mut SessionState) -> Result<Arc<dyn ExecutionPlan>> {
-    let optimized = state.optimize(logical)?;
+async fn physical(
+    logical: &LogicalPlan,
+    state: &mut SessionState,
+    view: &View,
+    plain: &PlainRules,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let optimized = optimized(logical, state, plain)?;
     guard::few_constants(&optimized)?;
     let bounds = match guard::makes_values(&optimized)? {
         true => guard::RowCopies::of(&optimized)?.bounds(),
@@ -80,10 +91,30 @@ async fn physical(logical: &LogicalPlan, state: &mut SessionState) -> Result<Arc
     if let Some((_, batch_rows)) = bounds {
         *state.config_mut() = state.config().clone().with_batch_size(batch_rows);
     }
-    let state = &*state;
-    let plan = yielding(state.query_planner().create_physical_plan(&optimized, state).await?)?;
+    let options = state.config().get_extension::<QueryOptions>();
+    let is_little = little::reads_little(&optimized, view, options.map_or(0, |options| options.one_thread_rows_max))?;
+    if is_little && let Some(context) = state.config().get_extension::<LeafContext>() {
+        let context = LeafContext { thread: LeafThread::OfTheQuery, ..LeafContext::clone(&context) };
+        state.config_mut().set_extension(Arc::new(context));
+        state.config_mut().options_mut().execution.target_partitions = 1;
+    }
+    let planner = Arc::clone(state.query_planner());
+    let plan = if is_little && is_plain(&optimized) {
+        planner.create_physical_plan(&optimized, &PlainSession { state, rules: plain }).await?
+    } else {
+        planner.create_physical_plan(&optimized, state).await?
+    };
     guard::planned(bounds.map(|(value_bytes_max, _)| value_bytes_max));
-    Ok(plan)
+    yielding(plan)
+}
+
+/// As [`SessionState::optimize`], by the rules that the plan needs.
+fn optimized(logical: &LogicalPlan, state: &SessionState, plain: &PlainRules) -> Result<LogicalPlan> {
+    if matches!(logical, LogicalPlan::Explain(_)) || !is_plain(logical) {
+        return Ok(state.optimize(logical)?);
+    }
+    let analyzed = state.analyzer().execute_and_check(logical.clone(), state.config_options(), |_, _| {})?;
+    Ok(plain.logical.optimize(analyzed, state, |_, _| {})?)
 }
 
 /// The same explanation, with the stages that the plan is cut into.
@@ -108,15 +139,16 @@ fn yielding(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 }
 
 fn parse(text: &str) -> Result<Statement> {
-    let tokens = Tokenizer::new(&GenericDialect, text).tokenize();
-    // What cannot be cut into words cannot be parsed either; the parser says why.
-    let operators = tokens.iter().flatten().filter(|token| is_operator(token)).count();
+    let tokens = Tokenizer::new(&GenericDialect, text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| DataFusionError::from(ParserError::from(error)))?;
+    let operators = tokens.iter().filter(|token| is_operator(&token.token)).count();
     if operators > OPERATORS_MAX {
         return Err(Error::Invalid(format!(
             "the SQL has {operators} operators; at most {OPERATORS_MAX} are allowed. A list, as in x IN (1, 2, 3), may be longer"
         )));
     }
-    let parser = DFParserBuilder::new(text).with_dialect(&GenericDialect).with_recursion_limit(NESTING_MAX).build()?;
+    let parser =
+        DFParserBuilder::new(tokens).with_dialect(&GenericDialect).with_recursion_limit(NESTING_MAX).build()?;
     let mut statements = { parser }.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => few_tables(statement),
@@ -225,3 +257,6 @@ fn metrics_as_columns(schemas: &[(String, SchemaRef)]) -> BTreeSet<String> {
     let metrics = schemas.iter().filter(|(_, schema)| of_one(schema)).map(|(name, _)| name);
     metrics.filter(|name| !schemas.iter().any(|(_, schema)| has(schema, name))).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests;
