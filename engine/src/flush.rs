@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
 use crate::layout::{self, Layout, META, SEGMENTS, SERIES};
 use crate::manifest::{FileEntry, Manifest, SegmentEntry, SeriesEntry};
-use crate::memtable::Memtable;
+use crate::memtable::{ChainColumns, Memtable};
 use crate::meta::Meta;
 use crate::segment::SegmentWriter;
-use crate::segment::write::Encoded;
+use crate::segment::write::{Encoded, RunValues};
 use crate::series::SeriesId;
 use crate::series_file;
 use crate::time::{DAY, HOUR, TimeRange, Timestamp};
@@ -253,8 +253,14 @@ impl Flusher {
                 writers.push((*window, SegmentWriter::new(node, *window, sequence, sequence)?));
             }
             let span = TimeRange::new(windows[0].start, windows[windows.len() - 1].end);
-            let mut samples = Vec::new();
+            let (mut columns, mut samples) = (ChainColumns::default(), Vec::new());
             for id in &series {
+                if memtable.read_columns(*id, memtable.rows(), &mut columns) {
+                    for (window, writer) in &mut writers {
+                        push_columns(writer, *id, *window, &columns)?;
+                    }
+                    continue;
+                }
                 memtable.read_into(*id, span, memtable.rows(), &mut samples);
                 for (window, writer) in &mut writers {
                     let from = samples.partition_point(|(time, _)| *time < window.start);
@@ -305,6 +311,19 @@ pub fn take(number: &mut u64) -> u64 {
     let taken = *number;
     *number += 1;
     taken
+}
+
+/// Those of `columns` in `window`, which are sorted.
+fn push_columns(writer: &mut SegmentWriter, id: SeriesId, window: TimeRange, columns: &ChainColumns) -> Result<()> {
+    let ChainColumns { times, ints, floats } = columns;
+    let before = |end: Timestamp| times.partition_point(|time| *time < end.micros());
+    let rows = before(window.start)..before(window.end);
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let values =
+        if ints.is_empty() { RunValues::Floats(&floats[rows.clone()]) } else { RunValues::Ints(&ints[rows.clone()]) };
+    writer.push_run(id, &times[rows], values)
 }
 
 /// The windows that hold samples of `memtable`, ascending, as short as their number allows.

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+pub use self::chain::ChainColumns;
 use self::chain::{Chains, Sample};
 use crate::index::Ids;
 use crate::sample::SampleBatch;
@@ -169,6 +170,13 @@ impl Memtable {
         samples
             .extend(self.read_chains().of(series, visible.0).filter(wanted).map(|sample| (sample.time, sample.value)));
         keep_last_writes(samples);
+    }
+
+    /// All visible samples of one series as columns, if they arrived in the order of their times, each time once, and are
+    /// of one type, as nearly all do; false if not: [`Memtable::read_into`] is for the others.
+    pub fn read_columns(&self, series: SeriesId, visible: Rows, columns: &mut ChainColumns) -> bool {
+        let same = self.read_chains().fill(series, visible.0, columns);
+        same && columns.times.windows(2).all(|pair| pair[0] < pair[1])
     }
 
     /// Whether a visible sample of `series` lies in `range`.

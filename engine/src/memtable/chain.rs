@@ -51,6 +51,22 @@ pub struct Sample {
     pub value: Value,
 }
 
+/// Samples of one series and one type: times, microseconds, and as many integers or floats.
+#[derive(Debug, Default)]
+pub struct ChainColumns {
+    pub times: Vec<i64>,
+    pub ints: Vec<i64>,
+    pub floats: Vec<f64>,
+}
+
+impl ChainColumns {
+    fn clear(&mut self) {
+        self.times.clear();
+        self.ints.clear();
+        self.floats.clear();
+    }
+}
+
 /// The samples of one series.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
@@ -179,6 +195,31 @@ impl Chains {
     /// The samples of `series` below row `rows`, in their order.
     pub fn of(&self, series: SeriesId, rows: u32) -> Walk<'_> {
         Walk::new(&self.pages, self.chain(series), rows)
+    }
+
+    /// The samples of `series` below row `rows`, in their order, if all are of one type; false, and some of them, if not.
+    pub fn fill(&self, series: SeriesId, rows: u32, columns: &mut ChainColumns) -> bool {
+        columns.clear();
+        let mut walk = self.of(series, rows);
+        while !walk.entries.is_empty() || walk.advance().is_some() {
+            let (base, block) = (walk.base, std::mem::take(&mut walk.entries));
+            // Rows ascend.
+            let seen = block.partition_point(|entry| entry.row & !INT_BIT < rows);
+            let entries = &block[..seen];
+            columns.times.extend(entries.iter().map(|entry| base + i64::from(entry.offset)));
+            let ints = entries.iter().filter(|entry| entry.row & INT_BIT != 0).count();
+            if ints == 0 {
+                columns.floats.extend(entries.iter().map(|entry| f64::from_bits(entry.bits)));
+            } else if ints == entries.len() {
+                columns.ints.extend(entries.iter().map(|entry| entry.bits.cast_signed()));
+            } else {
+                return false;
+            }
+            if seen < block.len() {
+                break;
+            }
+        }
+        columns.ints.is_empty() || columns.floats.is_empty()
     }
 
     /// All samples, series after series.

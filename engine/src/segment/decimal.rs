@@ -12,6 +12,8 @@ const INT_MAX: f64 = 9_007_199_254_740_992.0;
 const ROUNDED_MAX: f64 = 2_251_799_813_685_248.0;
 /// Values of a run that are tried before all of it is.
 const SAMPLE: usize = 64;
+/// Values that become integers before it is asked whether each was one: no test of one waits for another.
+const CHECKED_AT_ONCE: usize = 256;
 
 const POWERS: [f64; 19] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18];
@@ -81,6 +83,8 @@ const RECIPROCALS: [(f64, f64); 6] = {
 const RECIPROCAL_BITS: u32 = 31;
 /// Integers of less become floats by an addition and a subtraction, several at a time.
 const SMALL_BITS: u32 = 51;
+/// Floats from half of it below until half of it above are one apart.
+const MIDDLE: f64 = 6_755_399_441_055_744.0;
 
 /// Whether all are from `-2^bits` until `2^bits`.
 fn fit(ints: &[i64], bits: u32) -> bool {
@@ -90,30 +94,53 @@ fn fit(ints: &[i64], bits: u32) -> bool {
 
 /// Of an integer of [`SMALL_BITS`] at the most.
 fn small_to_float(int: i64) -> f64 {
-    // Floats of this size are one apart.
-    const MIDDLE: f64 = 6_755_399_441_055_744.0;
     f64::from_bits(MIDDLE.to_bits().wrapping_add_signed(int)) - MIDDLE
 }
 
-/// Makes integers of `floats`, if all are exactly those at the scale that [`scale_of`] finds for some of them.
+/// Makes integers of `floats`, if all are exactly those at the smallest scale at which some of them are.
 pub fn to_ints(floats: &[f64], ints: &mut Vec<i64>) -> Option<u8> {
-    let scale = best(&sample(floats), 0)?;
+    floats.first()?;
+    let is_scale = |scale: &u8| sample(floats).all(|float| to_int(float, *scale).is_some());
+    let scale = (0..=SCALE_WRITTEN_MAX).find(is_scale)?;
     ints.clear();
-    for float in floats {
-        ints.push(to_int(*float, scale)?);
+    ints.reserve(floats.len());
+    floats.chunks(CHECKED_AT_ONCE).all(|floats| push_ints(floats, scale, ints)).then_some(scale)
+}
+
+/// Appends the integers of `floats`, several at a time, if [`to_int`] finds one for each.
+fn push_ints(floats: &[f64], scale: u8, ints: &mut Vec<i64>) -> bool {
+    let (power, start) = (power(scale), ints.len());
+    // Signs: whether all are small. Bits: whether any is not what its integer gives back.
+    let (mut small, mut other) = (u64::MAX, 0);
+    ints.extend(floats.iter().map(|float| {
+        let scaled = float * power;
+        // Rounded to an integer, as floats of this size are one apart. A half is none at any scale: see `to_int`.
+        let moved = scaled + MIDDLE;
+        small &= scaled.abs().to_bits().wrapping_sub(ROUNDED_MAX.to_bits());
+        other |= ((moved - MIDDLE) / power).to_bits() ^ float.to_bits();
+        moved.to_bits().wrapping_sub(MIDDLE.to_bits()).cast_signed()
+    }));
+    if small >> 63 == 1 {
+        return other == 0;
     }
-    Some(scale)
+    ints.truncate(start);
+    floats.iter().all(|float| {
+        to_int(*float, scale).is_some_and(|int| {
+            ints.push(int);
+            true
+        })
+    })
 }
 
 /// Some of `floats`, evenly.
-fn sample(floats: &[f64]) -> Vec<f64> {
+fn sample(floats: &[f64]) -> impl Iterator<Item = f64> + '_ {
     let stride = floats.len().div_ceil(SAMPLE).max(1);
-    floats.iter().copied().step_by(stride).collect()
+    floats.iter().copied().step_by(stride)
 }
 
 /// The scale at which at least three of four of `floats` are integers, and most of all; the smallest such.
 pub fn scale_of(floats: &[f64]) -> Option<u8> {
-    let scale = best(&sample(floats), 0)?;
+    let scale = best(&sample(floats).collect::<Vec<f64>>(), 0)?;
     // What the sample did not show: values with more decimals than it had.
     let exceptions: Vec<f64> = floats.iter().copied().filter(|float| to_int(*float, scale).is_none()).collect();
     let at = |scale: u8| floats.iter().filter(|float| to_int(**float, scale).is_some()).count();

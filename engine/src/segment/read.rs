@@ -514,4 +514,6 @@ mod verify;
 mod visit;
 
 pub use delta::DeltaPage;
+#[cfg(test)]
+pub use delta::PADDING as DELTA_PADDING;
 pub use visit::{Need, Numbers, RunRows};

@@ -3,13 +3,17 @@
 //! Each run is examined as a whole before its rows are encoded: whether its floats are decimals, whether it is regular,
 //! and what its summary is. Row groups and pages are cut by number of rows alone.
 
+mod chunk;
+mod delta;
 mod group;
+mod presence;
+mod split;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::blocks;
@@ -22,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
-use group::{Encodings, Group, RunStretch};
+use group::{Group, RunStretch};
 
 /// Fewer low bits than these are not worth a column that says how many they are.
 const SHIFT_MIN: u8 = 4;
@@ -34,7 +38,6 @@ const RUN_ROWS_MAX: usize = 1 << 20;
 /// Takes samples in the order of rows.
 pub struct SegmentWriter {
     file: SerializedFileWriter<Vec<u8>>,
-    encodings: Encodings,
     group: Option<Group>,
     window: TimeRange,
     node: String,
@@ -74,11 +77,8 @@ impl SegmentWriter {
     /// # Errors
     /// Internal when Parquet refuses our schema.
     pub fn new(node: &str, window: TimeRange, sequence_min: u64, sequence_max: u64) -> Result<Self> {
-        let encodings = Encodings::new()?;
-        let file = new_file(encodings.properties())?;
         Ok(Self {
-            file,
-            encodings,
+            file: new_file()?,
             group: None,
             window,
             node: node.to_owned(),
@@ -125,7 +125,7 @@ impl SegmentWriter {
     pub fn finish(mut self) -> Result<Option<Encoded>> {
         self.encode_pending()?;
         if let Some(group) = self.group.take() {
-            group.finish(&self.encodings, &mut self.file)?;
+            group.finish(&mut self.file)?;
         }
         let Some((first, last)) = self.bounds else { return Ok(None) };
         self.file.flush().map_err(no_room)?;
@@ -150,8 +150,37 @@ impl SegmentWriter {
         Ok(Some(Encoded { bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
     }
 
+    /// Appends all samples of one series: as with [`SegmentWriter::push`], but as columns, and none of this series came
+    /// before or comes after.
+    ///
+    /// # Errors
+    /// Internal when Parquet refuses them.
+    pub fn push_run(&mut self, series: SeriesId, times: &[i64], values: RunValues<'_>) -> Result<()> {
+        self.encode_pending()?;
+        self.series = series;
+        let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(()) };
+        let (first, last) = (Timestamp::from_micros(*first), Timestamp::from_micros(*last));
+        assert!(self.window.contains(first) && self.window.contains(last), "the caller cuts samples at windows");
+        assert_eq!(times.len(), values.len(), "a sample has a time and a value");
+        for from in (0..times.len()).step_by(RUN_ROWS_MAX) {
+            let part = from..times.len().min(from + RUN_ROWS_MAX);
+            self.encode(&times[part.clone()], values.part(part))?;
+        }
+        Ok(())
+    }
+
     fn encode_pending(&mut self) -> Result<()> {
-        let (times, values) = (std::mem::take(&mut self.times), std::mem::take(&mut self.values));
+        let (mut times, mut values) = (std::mem::take(&mut self.times), std::mem::take(&mut self.values));
+        self.encode(&times, RunValues::Any(&values))?;
+        // Their room is used again.
+        times.clear();
+        values.clear();
+        (self.times, self.values) = (times, values);
+        Ok(())
+    }
+
+    /// Samples of the newest series.
+    fn encode(&mut self, times: &[i64], values: RunValues<'_>) -> Result<()> {
         let (Some(first), Some(last)) = (times.first(), times.last()) else { return Ok(()) };
         let (first, last) = (Timestamp::from_micros(*first), Timestamp::from_micros(*last));
         self.bounds = Some(match self.bounds {
@@ -161,33 +190,29 @@ impl SegmentWriter {
         let too_many = || Error::Internal { what: "a segment of more than 2^32 rows".to_owned() };
         let rows = u32::try_from(times.len()).map_err(|_| too_many())?;
         self.rows.checked_add(rows).ok_or_else(too_many)?;
-        let step = regular_step(&times);
+        let step = regular_step(times);
         let mut scratch = std::mem::take(&mut self.scratch);
         let open = self.runs.last().filter(|open| open.run.series == self.series);
-        let stored = scratch.store(&values, open.map(|open| open.run.kind));
+        let stored = scratch.store(values, open.map(|open| open.run.kind));
         self.has_shifts |= matches!(stored, Stored::Shifted { .. });
-        self.note_run(&times, &stored, step);
-        let stretch = RunStretch { series: self.series, times: &times, stored, step };
+        self.note_run(times, &stored, step);
+        let stretch = RunStretch { series: self.series, times, stored, step };
         let mut from = 0;
         while from < times.len() {
             let group = match &mut self.group {
                 Some(group) => group,
-                empty => empty.insert(Group::new(&self.encodings)?),
+                empty => empty.insert(Group::new(self.file.schema_descr())),
             };
-            from += group.push(&stretch, from, &self.encodings)?;
+            from += group.push(&stretch, from)?;
             if group.is_full()
                 && let Some(group) = self.group.take()
             {
-                group.finish(&self.encodings, &mut self.file)?;
+                group.finish(&mut self.file)?;
             }
         }
         self.rows += rows;
-        // Their room is used again.
+        // Its room is used again.
         self.scratch = scratch;
-        self.times = times;
-        self.values = values;
-        self.times.clear();
-        self.values.clear();
         Ok(())
     }
 
@@ -289,58 +314,93 @@ impl Stored<'_> {
     }
 }
 
+/// The values of a run, before it is known how they are stored.
+#[derive(Clone, Copy, Debug)]
+pub enum RunValues<'a> {
+    Ints(&'a [i64]),
+    Floats(&'a [f64]),
+    /// Of one type or of both.
+    Any(&'a [Value]),
+}
+
+impl<'a> RunValues<'a> {
+    pub fn len(self) -> usize {
+        match self {
+            RunValues::Ints(ints) => ints.len(),
+            RunValues::Floats(floats) => floats.len(),
+            RunValues::Any(values) => values.len(),
+        }
+    }
+
+    fn part(self, range: Range<usize>) -> Self {
+        match self {
+            RunValues::Ints(ints) => RunValues::Ints(&ints[range]),
+            RunValues::Floats(floats) => RunValues::Floats(&floats[range]),
+            RunValues::Any(values) => RunValues::Any(&values[range]),
+        }
+    }
+}
+
 /// Room for the values of a run that is used again for the next.
 #[derive(Default)]
 struct Scratch {
+    /// Of one type, taken out of what may be of both.
+    own_ints: Vec<i64>,
+    own_floats: Vec<f64>,
+    /// What is stored: integers without their low bits, or those that floats are.
     ints: Vec<i64>,
-    shifted: Vec<i64>,
-    floats: Vec<f64>,
     each: Vec<Each>,
 }
 
 impl Scratch {
     /// Finds the scale of the floats among the values of a run, and what becomes of each. The rest of a run that was cut
     /// is stored as what came `before` of it, where it can be.
-    fn store(&mut self, values: &[Value], before: Option<Kind>) -> Stored<'_> {
-        let Self { ints, shifted, floats, each } = self;
-        ints.clear();
-        floats.clear();
-        for value in values {
-            match value {
-                Value::Int(int) => ints.push(*int),
-                Value::Float(float) => floats.push(*float),
+    fn store<'a>(&'a mut self, values: RunValues<'a>, before: Option<Kind>) -> Stored<'a> {
+        let Self { own_ints, own_floats, ints: stored, each } = self;
+        let (ints, floats, values): (&[i64], &[f64], &[Value]) = match values {
+            RunValues::Ints(ints) => (ints, &[], &[]),
+            RunValues::Floats(floats) => (&[], floats, &[]),
+            RunValues::Any(values) => {
+                own_ints.clear();
+                own_floats.clear();
+                for value in values {
+                    match value {
+                        Value::Int(int) => own_ints.push(*int),
+                        Value::Float(float) => own_floats.push(*float),
+                    }
+                }
+                (own_ints, own_floats, values)
             }
-        }
+        };
         if floats.is_empty() {
             let shift = shift_of(ints, before);
             if shift == 0 {
                 return Stored::Ints(ints);
             }
-            shifted.clear();
-            shifted.extend(ints.iter().map(|int| int >> shift));
-            return Stored::Shifted { shift, shifted, ints };
+            stored.clear();
+            stored.extend(ints.iter().map(|int| int >> shift));
+            return Stored::Shifted { shift, shifted: stored, ints };
         }
         if !ints.is_empty() {
-            let scale = decimal::scale_of(floats);
-            return Self::store_each(each, values, scale);
+            return Self::store_each(each, values.iter().copied(), decimal::scale_of(floats));
         }
-        if let Some(scale) = decimal::to_ints(floats, ints) {
-            return Stored::Decimals { scale, ints, floats };
+        if let Some(scale) = decimal::to_ints(floats, stored) {
+            return Stored::Decimals { scale, ints: stored, floats };
         }
         match decimal::scale_of(floats) {
             None => Stored::Floats(floats),
-            scale => Self::store_each(each, values, scale),
+            scale => Self::store_each(each, floats.iter().copied().map(Value::Float), scale),
         }
     }
 
-    fn store_each<'a>(each: &'a mut Vec<Each>, values: &[Value], scale: Option<u8>) -> Stored<'a> {
+    fn store_each(each: &mut Vec<Each>, values: impl Iterator<Item = Value>, scale: Option<u8>) -> Stored<'_> {
         each.clear();
-        each.extend(values.iter().map(|value| match *value {
-            Value::Int(int) => Each { value: *value, kind: Kind::Int, int },
+        each.extend(values.map(|value| match value {
+            Value::Int(int) => Each { value, kind: Kind::Int, int },
             Value::Float(float) => {
                 let scaled = scale.and_then(|scale| Some((Kind::Scaled(scale), decimal::to_int(float, scale)?)));
                 let (kind, int) = scaled.unwrap_or((Kind::Float, 0));
-                Each { value: *value, kind, int }
+                Each { value, kind, int }
             }
         }));
         Stored::Mixed(each)
@@ -361,9 +421,9 @@ fn shift_of(ints: &[i64], before: Option<Kind>) -> u8 {
     }
 }
 
-fn new_file(properties: &Arc<WriterProperties>) -> Result<SerializedFileWriter<Vec<u8>>> {
+fn new_file() -> Result<SerializedFileWriter<Vec<u8>>> {
     let types = parquet::arrow::ArrowSchemaConverter::new().convert(&schema()).map_err(internal)?;
-    SerializedFileWriter::new(Vec::new(), types.root_schema_ptr(), Arc::clone(properties)).map_err(internal)
+    SerializedFileWriter::new(Vec::new(), types.root_schema_ptr(), Arc::new(group::properties())).map_err(internal)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
@@ -376,3 +436,6 @@ fn internal(error: ParquetError) -> Error {
 fn no_room(error: std::io::Error) -> Error {
     Error::Internal { what: format!("a segment cannot be kept in memory: {error}") }
 }
+
+#[cfg(test)]
+mod tests;

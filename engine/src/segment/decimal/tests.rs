@@ -76,3 +76,41 @@ fn the_scale_is_the_smallest_at_which_most_values_are_integers() {
     late[501] = f64::NAN;
     assert_eq!(of(&late), Some(0));
 }
+
+#[test]
+fn integers_of_many_floats_are_those_of_each() {
+    let check = |floats: &[f64]| {
+        let mut ints = vec![1];
+        let scale = to_ints(floats, &mut ints);
+        let of_each = |scale: u8| floats.iter().map(|float| to_int(*float, scale)).collect::<Option<Vec<i64>>>();
+        let expected = (0..=SCALE_WRITTEN_MAX).find_map(|scale| Some((scale, of_each(scale)?)));
+        assert_eq!(scale.map(|scale| (scale, ints)), expected, "{floats:?}");
+    };
+    // A half at every scale and size, what surrounds it, and the ends of what is rounded and of what is an integer.
+    for exponent in -40..54 {
+        let at = 2_f64.powi(exponent);
+        for middle in [at, at + 0.5, at - 0.5, at + 0.25, at * 3.0 / 10.0, at / 1e9] {
+            for near in [middle, middle.next_up(), middle.next_down()] {
+                check(&[near]);
+                check(&[-near]);
+                check(&[near, 1.0, 0.5]);
+            }
+        }
+    }
+    for odd in [f64::NAN, -f64::NAN, f64::INFINITY, -0.0, 5e-324, f64::MAX] {
+        check(&[odd]);
+        let mut floats: Vec<f64> = (0..1_000).map(|at| f64::from(at) / 100.0).collect();
+        check(&floats);
+        floats[777] = odd;
+        let mut ints = Vec::new();
+        assert_eq!(to_ints(&floats, &mut ints), None, "{odd} is no decimal");
+    }
+    assert_eq!(to_ints(&[], &mut Vec::new()), None);
+    for scale in 0..=SCALE_WRITTEN_MAX {
+        let of = |at: u64| to_float((at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (13 + at % 50)).cast_signed(), scale);
+        let floats: Vec<f64> = (0..10_000).map(of).collect();
+        for floats in floats.chunks(60) {
+            check(floats);
+        }
+    }
+}

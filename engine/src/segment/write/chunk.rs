@@ -1,0 +1,344 @@
+//! One column of a row group: its pages, packed, and what Parquet's footer and page indexes say of them.
+//!
+//! Parquet's own writers pass values through several layers and keep a compressor for each column. Here a page is
+//! encoded at once, and all columns of all segments of a thread share a compressor. What comes out is the same.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use parquet::basic::{BoundaryOrder, Compression, Encoding, PageType, Type, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats,
+};
+use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::file::writer::SerializedRowGroupWriter;
+use parquet::schema::types::ColumnDescPtr;
+use zstd::bulk::Compressor;
+
+use super::presence::RowPresence;
+use super::{internal, no_room};
+use crate::error::Result;
+use crate::segment::varint;
+
+/// As docs/format says.
+const ZSTD_LEVEL: i32 = 1;
+/// Room of a thread that is kept for the next page.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+thread_local! {
+    static PACKING: RefCell<PackingRoom> = RefCell::default();
+}
+
+/// What each page needs, made once a thread.
+#[derive(Default)]
+struct PackingRoom {
+    compressor: Option<Compressor<'static>>,
+    levels: Vec<u8>,
+    values: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+/// Numbers of a column, and the least and the greatest of them as Parquet wants these.
+pub trait ColumnNumber: Copy + PartialOrd {
+    const TYPE: Type;
+
+    /// `None` if there is none but NaN.
+    fn bounds(values: &[Self]) -> Option<(Self, Self)>;
+
+    /// Little-endian.
+    fn plain(self) -> Vec<u8>;
+
+    fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics;
+}
+
+/// The pages of a column so far.
+pub struct ColumnChunk<T> {
+    column: ColumnDescPtr,
+    encoding: Encoding,
+    /// Headers and pages.
+    bytes: Vec<u8>,
+    /// What these would be unpacked.
+    unpacked: usize,
+    pages: usize,
+    rows: usize,
+    absent: usize,
+    bounds: Option<(T, T)>,
+    /// Of the last page that has any.
+    bounds_before: Option<(T, T)>,
+    ascending: bool,
+    descending: bool,
+    index: ColumnIndexBuilder,
+    places: OffsetIndexBuilder,
+}
+
+impl<T: ColumnNumber> ColumnChunk<T> {
+    pub fn new(column: ColumnDescPtr, encoding: Encoding) -> Self {
+        Self {
+            column,
+            encoding,
+            bytes: Vec::new(),
+            unpacked: 0,
+            pages: 0,
+            rows: 0,
+            absent: 0,
+            bounds: None,
+            bounds_before: None,
+            ascending: true,
+            descending: true,
+            index: ColumnIndexBuilder::new(T::TYPE),
+            places: OffsetIndexBuilder::new(),
+        }
+    }
+
+    /// Bytes of all pages.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds a page of `rows`, of which those that are present have `values`; `None` where all must have one. `encode`
+    /// appends all values to bytes.
+    ///
+    /// # Errors
+    /// Internal when zstd fails.
+    pub fn add_page(
+        &mut self,
+        rows: usize,
+        presence: Option<&RowPresence>,
+        values: &[T],
+        encode: impl FnOnce(&[T], &mut Vec<u8>),
+    ) -> Result<()> {
+        PACKING.with_borrow_mut(|packing| {
+            let PackingRoom { compressor, levels, values: encoded, packed } = packing;
+            levels.clear();
+            encoded.clear();
+            packed.clear();
+            if let Some(presence) = presence {
+                presence.encode(levels);
+            }
+            encode(values, encoded);
+            let compressor = match compressor {
+                Some(compressor) => compressor,
+                none => none.insert(Compressor::new(ZSTD_LEVEL).map_err(no_room)?),
+            };
+            packed.reserve(zstd::zstd_safe::compress_bound(encoded.len()));
+            compressor.compress_to_buffer(encoded, packed).map_err(no_room)?;
+            let is_packed = packed.len() < levels.len() + encoded.len();
+            let page =
+                PageParts { rows, absent: rows - values.len(), levels, encoded, packed: is_packed.then_some(packed) };
+            self.note(&page, values);
+            self.put(&page);
+            for room in [encoded, packed] {
+                room.shrink_to(KEPT_BYTES_MAX);
+            }
+            Ok(())
+        })
+    }
+
+    /// For the page index.
+    fn note(&mut self, page: &PageParts<'_>, values: &[T]) {
+        let bounds = T::bounds(values);
+        if values.is_empty() {
+            self.index.append(true, Vec::new(), Vec::new(), page.absent as i64);
+        } else if let Some((least, greatest)) = bounds {
+            if let Some((least_before, greatest_before)) = self.bounds_before {
+                self.ascending &= !(least_before > least || greatest_before > greatest);
+                self.descending &= !(least > least_before || greatest > greatest_before);
+            }
+            self.bounds_before = bounds;
+            self.index.append(false, least.plain(), greatest.plain(), page.absent as i64);
+        } else {
+            self.index.to_invalid();
+        }
+        self.bounds = match (self.bounds, bounds) {
+            (Some((least, greatest)), Some((low, high))) => {
+                Some((if least > low { low } else { least }, if high > greatest { high } else { greatest }))
+            }
+            (before, here) => before.or(here),
+        };
+        self.index.append_histograms(&None, &self.histogram(page.rows, page.absent));
+    }
+
+    /// How many rows have which level, in a column where that may differ.
+    fn histogram(&self, rows: usize, absent: usize) -> Option<LevelHistogram> {
+        let mut levels = LevelHistogram::try_new(self.column.max_def_level())?;
+        levels.increment_by(0, absent as i64);
+        levels.increment_by(1, (rows - absent) as i64);
+        Some(levels)
+    }
+
+    fn put(&mut self, page: &PageParts<'_>) {
+        let start = self.bytes.len();
+        page.put_header(self.encoding, &mut self.bytes);
+        self.unpacked += self.bytes.len() - start + page.levels.len() + page.encoded.len();
+        self.bytes.extend_from_slice(page.levels);
+        self.bytes.extend_from_slice(page.values());
+        self.places.append_row_count(page.rows as i64);
+        self.places.append_offset_and_size(start as i64, (self.bytes.len() - start) as i32);
+        self.pages += 1;
+        self.rows += page.rows;
+        self.absent += page.absent;
+    }
+
+    /// # Errors
+    /// Internal when Parquet refuses it.
+    pub fn append_to(mut self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<()> {
+        self.index.set_boundary_order(match (self.ascending, self.descending) {
+            (true, _) => BoundaryOrder::ASCENDING,
+            (false, true) => BoundaryOrder::DESCENDING,
+            (false, false) => BoundaryOrder::UNORDERED,
+        });
+        let encodings = [Encoding::RLE, self.encoding];
+        let pages =
+            PageEncodingStats { page_type: PageType::DATA_PAGE_V2, encoding: self.encoding, count: self.pages as i32 };
+        let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).map_err(internal)?);
+        let metadata = ColumnChunkMetaData::builder(self.column.clone())
+            .set_compression(zstd)
+            .set_encodings(encodings.to_vec())
+            .set_page_encoding_stats(vec![pages])
+            .set_total_compressed_size(self.bytes.len() as i64)
+            .set_total_uncompressed_size(self.unpacked as i64)
+            .set_num_values(self.rows as i64)
+            .set_data_page_offset(0)
+            .set_statistics(T::statistics(self.bounds, self.absent as u64))
+            .set_definition_level_histogram(self.histogram(self.rows, self.absent))
+            .build()
+            .map_err(internal)?;
+        let column_index = if self.index.valid() { Some(self.index.build().map_err(internal)?) } else { None };
+        let close = ColumnCloseResult {
+            bytes_written: self.bytes.len() as u64,
+            rows_written: self.rows as u64,
+            metadata,
+            bloom_filter: None,
+            column_index,
+            offset_index: Some(self.places.build()),
+        };
+        group.append_column(&Bytes::from(self.bytes), close).map_err(internal)
+    }
+}
+
+struct PageParts<'a> {
+    rows: usize,
+    absent: usize,
+    levels: &'a [u8],
+    encoded: &'a [u8],
+    /// The same values, unless that is no shorter.
+    packed: Option<&'a [u8]>,
+}
+
+impl PageParts<'_> {
+    fn values(&self) -> &[u8] {
+        self.packed.unwrap_or(self.encoded)
+    }
+
+    /// As Thrift's compact protocol writes it: each field is how far its number is from that of the one before, its
+    /// type, and its value; a 0 ends a structure.
+    fn put_header(&self, encoding: Encoding, bytes: &mut Vec<u8>) {
+        const NEXT_INT: u8 = 0x15;
+        const NEXT_TRUE: u8 = 0x11;
+        const NEXT_FALSE: u8 = 0x12;
+        /// From the third field, the bytes of the page, to the eighth.
+        const HEADER_OF_DATA_PAGE: u8 = 0x5c;
+        const DATA_PAGE: usize = 3;
+        let ints = |bytes: &mut Vec<u8>, ints: &[usize]| {
+            for int in ints {
+                bytes.push(NEXT_INT);
+                varint::put_signed(bytes, *int as i64);
+            }
+        };
+        let levels = self.levels.len();
+        ints(bytes, &[DATA_PAGE, levels + self.encoded.len(), levels + self.values().len()]);
+        bytes.push(HEADER_OF_DATA_PAGE);
+        // No column has lists: there are no levels of repetition.
+        ints(bytes, &[self.rows, self.absent, self.rows, encoding as usize, levels, 0]);
+        bytes.push(if self.packed.is_some() { NEXT_TRUE } else { NEXT_FALSE });
+        bytes.extend_from_slice(&[0, 0]);
+    }
+}
+
+fn bounds_of<T: ColumnNumber + Ord>(values: &[T]) -> Option<(T, T)> {
+    let first = *values.first()?;
+    Some(values.iter().fold((first, first), |(least, greatest), value| (least.min(*value), greatest.max(*value))))
+}
+
+fn statistics_of<T>(bounds: Option<(T, T)>, absent: u64) -> ValueStatistics<T> {
+    let (least, greatest) = bounds.unzip();
+    ValueStatistics::new(least, greatest, None, Some(absent), false)
+}
+
+impl ColumnNumber for u32 {
+    const TYPE: Type = Type::INT32;
+
+    fn bounds(values: &[Self]) -> Option<(Self, Self)> {
+        bounds_of(values)
+    }
+
+    fn plain(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
+        let bounds = bounds.map(|(least, greatest)| (least.cast_signed(), greatest.cast_signed()));
+        // What reads the fields of old compares them as signed numbers.
+        Statistics::Int32(statistics_of(bounds, absent))
+    }
+}
+
+impl ColumnNumber for i32 {
+    const TYPE: Type = Type::INT32;
+
+    fn bounds(values: &[Self]) -> Option<(Self, Self)> {
+        bounds_of(values)
+    }
+
+    fn plain(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
+        Statistics::Int32(statistics_of(bounds, absent).with_backwards_compatible_min_max(true))
+    }
+}
+
+impl ColumnNumber for i64 {
+    const TYPE: Type = Type::INT64;
+
+    fn bounds(values: &[Self]) -> Option<(Self, Self)> {
+        bounds_of(values)
+    }
+
+    fn plain(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
+        Statistics::Int64(statistics_of(bounds, absent).with_backwards_compatible_min_max(true))
+    }
+}
+
+impl ColumnNumber for f64 {
+    const TYPE: Type = Type::DOUBLE;
+
+    /// Of zeros the least is -0.0 and the greatest 0.0, as Parquet wants it.
+    fn bounds(values: &[Self]) -> Option<(Self, Self)> {
+        let first = *values.iter().find(|value| !value.is_nan())?;
+        let (mut least, mut greatest) = (first, first);
+        for value in values {
+            if *value < least {
+                least = *value;
+            }
+            if *value > greatest {
+                greatest = *value;
+            }
+        }
+        Some((if least == 0.0 { -0.0 } else { least }, if greatest == 0.0 { 0.0 } else { greatest }))
+    }
+
+    fn plain(self) -> Vec<u8> {
+        self.to_le_bytes().to_vec()
+    }
+
+    fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
+        Statistics::Double(statistics_of(bounds, absent).with_backwards_compatible_min_max(true))
+    }
+}
