@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use parquet::basic::{BoundaryOrder, Compression, Encoding, PageType, Type, ZstdLevel};
 use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::AsBytes;
 use parquet::file::metadata::{
     ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats,
 };
@@ -40,14 +41,11 @@ struct PackingRoom {
 }
 
 /// Numbers of a column, and the least and the greatest of them as Parquet wants these.
-pub trait ColumnNumber: Copy + PartialOrd {
+pub trait ColumnNumber: Copy + PartialOrd + AsBytes {
     const TYPE: Type;
 
     /// `None` if there is none but NaN.
     fn bounds(values: &[Self]) -> Option<(Self, Self)>;
-
-    /// Little-endian.
-    fn plain(self) -> Vec<u8>;
 
     fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics;
 }
@@ -129,6 +127,8 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             self.note(&page, values);
             self.put(&page);
             for room in [encoded, packed] {
+                // What is in it could not be given back.
+                room.clear();
                 room.shrink_to(KEPT_BYTES_MAX);
             }
             Ok(())
@@ -146,7 +146,8 @@ impl<T: ColumnNumber> ColumnChunk<T> {
                 self.descending &= !(least > least_before || greatest > greatest_before);
             }
             self.bounds_before = bounds;
-            self.index.append(false, least.plain(), greatest.plain(), page.absent as i64);
+            let [least, greatest] = [least, greatest].map(|bound| bound.as_bytes().to_vec());
+            self.index.append(false, least, greatest, page.absent as i64);
         } else {
             self.index.to_invalid();
         }
@@ -273,10 +274,6 @@ impl ColumnNumber for u32 {
         bounds_of(values)
     }
 
-    fn plain(self) -> Vec<u8> {
-        self.to_le_bytes().to_vec()
-    }
-
     fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
         let bounds = bounds.map(|(least, greatest)| (least.cast_signed(), greatest.cast_signed()));
         // What reads the fields of old compares them as signed numbers.
@@ -291,10 +288,6 @@ impl ColumnNumber for i32 {
         bounds_of(values)
     }
 
-    fn plain(self) -> Vec<u8> {
-        self.to_le_bytes().to_vec()
-    }
-
     fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
         Statistics::Int32(statistics_of(bounds, absent).with_backwards_compatible_min_max(true))
     }
@@ -305,10 +298,6 @@ impl ColumnNumber for i64 {
 
     fn bounds(values: &[Self]) -> Option<(Self, Self)> {
         bounds_of(values)
-    }
-
-    fn plain(self) -> Vec<u8> {
-        self.to_le_bytes().to_vec()
     }
 
     fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
@@ -332,10 +321,6 @@ impl ColumnNumber for f64 {
             }
         }
         Some((if least == 0.0 { -0.0 } else { least }, if greatest == 0.0 { 0.0 } else { greatest }))
-    }
-
-    fn plain(self) -> Vec<u8> {
-        self.to_le_bytes().to_vec()
     }
 
     fn statistics(bounds: Option<(Self, Self)>, absent: u64) -> Statistics {
