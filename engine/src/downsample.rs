@@ -200,6 +200,22 @@ impl SeriesFunctions {
         }
     }
 
+    /// As [`SeriesFunctions::push`], of integers divided by ten to the power `scale`, which become floats in `floats` where a
+    /// function asks for them.
+    fn push_ints(&mut self, ticks: Ticks<'_>, ints: &[i64], scale: u8, floats: &mut Vec<f64>) {
+        floats.clear();
+        for one in &mut self.0 {
+            if one.push_ints(ticks, ints, scale) {
+                continue;
+            }
+            if floats.is_empty() {
+                floats.resize(ints.len(), 0.0);
+                decimal::fill_floats(floats, ints, scale);
+            }
+            one.push(ticks, floats, KnownValues::Multiples(last_digit(scale)));
+        }
+    }
+
     /// Of several functions some may be content with what is known while others are not, so it is tried with one alone.
     fn whole(&mut self, run: &Run, summary: &Summary) -> bool {
         match &mut *self.0 {
@@ -343,22 +359,26 @@ impl SeriesFolding {
                         })?;
                     }
                 }
-                None => self.merged(one, &cluster)?,
+                None => self.merged(one, &cluster, floats)?,
             }
         }
         Ok(())
     }
 
     /// Takes in sources that overlap, or a memtable: part after part of their time.
-    fn merged(&self, one: &mut OpenSeries, cluster: &Cluster) -> Result<()> {
+    fn merged(&self, one: &mut OpenSeries, cluster: &Cluster, floats: &mut Vec<f64>) -> Result<()> {
         for span in self.sources.spans(cluster, MERGE_ROWS) {
             let Some(Piece { times, values }) = self.sources.read(one.series, cluster, span)? else { continue };
             one.seen |= !times.is_empty();
             let from = times.partition_point(|time| *time < self.admitted.start.micros());
-            let ints = matches!(values, Values::Int(_));
-            let values = values.into_f64s();
-            let known = if ints { INTS } else { known(&values) };
-            one.buckets.push(Ticks::List(&times[from..]), &values[from..], known);
+            let ticks = Ticks::List(&times[from..]);
+            match values {
+                Values::Int(ints) => one.buckets.push_ints(ticks, &ints[from..], 0, floats),
+                values => {
+                    let values = values.into_f64s();
+                    one.buckets.push(ticks, &values[from..], known(&values));
+                }
+            }
         }
         Ok(())
     }
@@ -375,14 +395,8 @@ impl OpenSeries {
                     self.buckets.push(ticks.from(part * FLOATS), values, known(values));
                 }
             }
-            Numbers::Ints(ints) => self.scaled(ticks, ints, 0, floats, INTS),
-            Numbers::Scaled(ints, scale) => {
-                let power = power_of_ten(scale);
-                // Of the least that is not zero, what its last digit stands for.
-                let last_digit = -1 - (power as u64).ilog2() as i32 - 52;
-                let known = if scale == 0 { INTS } else { KnownValues::Multiples(last_digit) };
-                self.scaled(ticks, ints, scale, floats, known);
-            }
+            Numbers::Ints(ints) => self.push_ints(ticks, ints, 0, floats),
+            Numbers::Scaled(ints, scale) => self.push_ints(ticks, ints, scale, floats),
             Numbers::Mixed(values) => {
                 for (part, values) in values.chunks(FLOATS).enumerate() {
                     floats.clear();
@@ -401,17 +415,21 @@ impl OpenSeries {
     }
 
     /// Takes in integers over ten to this power.
-    fn scaled(&mut self, ticks: Ticks<'_>, ints: &[i64], scale: u8, floats: &mut Vec<f64>, known: KnownValues) {
+    fn push_ints(&mut self, ticks: Ticks<'_>, ints: &[i64], scale: u8, floats: &mut Vec<f64>) {
         for (part, ints) in ints.chunks(FLOATS).enumerate() {
-            floats.resize(ints.len(), 0.0);
-            decimal::fill_floats(floats, ints, scale);
-            self.buckets.push(ticks.from(part * FLOATS), floats, known);
+            self.buckets.push_ints(ticks.from(part * FLOATS), ints, scale, floats);
         }
     }
 }
 
-/// Integers as floats: those that had to be rounded for that are multiples of larger powers yet.
-const INTS: KnownValues = KnownValues::Multiples(0);
+/// Two to this power is what the last digit stands for of the least decimal of this scale that is not zero. Integers that
+/// had to be rounded to floats are multiples of larger powers yet.
+fn last_digit(scale: u8) -> i32 {
+    match scale {
+        0 => 0,
+        _ => -1 - (power_of_ten(scale) as u64).ilog2() as i32 - 52,
+    }
+}
 
 fn known(values: &[f64]) -> KnownValues {
     // Without an early end, so that many are looked at at once.

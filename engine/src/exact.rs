@@ -71,6 +71,9 @@ impl ExactSum {
     }
 
     pub fn add_int(&mut self, value: i128) {
+        if value.unsigned_abs() < INT_PART.unsigned_abs() {
+            return self.add(value as f64);
+        }
         // Parts that floats hold: the lowest takes the sign away from all others.
         let mut left = value;
         let mut unit = 1.0;

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use crate::exact::{ExactSum, Span, SumCut};
 use crate::segment::times::Ticks;
-use crate::segment::{Kind, Run, Sum, Summary};
+use crate::segment::{Kind, Run, Sum, Summary, decimal};
 use crate::time::{Step, Timestamp};
 use crate::value::Value;
 
@@ -19,6 +19,9 @@ const SIDE_BY_SIDE: usize = 4;
 const INTERLEAVED_MAX: usize = 64;
 /// Integers up to this are floats without loss.
 const EXACT: u64 = 1 << 53;
+
+/// Integers of less in magnitude are added up as they are, so many at a time: a sum of them has 62 bits.
+const ADDED_AT_ONCE: usize = 256;
 
 /// What is known of values before they are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,15 @@ pub(super) trait Kernel: Send {
 
     /// Takes in numbers, none of which is NaN: at least one.
     fn fold(state: &mut Self::State, values: &[f64], help: Self::Help);
+
+    /// Whether the integers, divided by ten to the power `scale`, need not become floats: what is made of them is the
+    /// same to the last bit.
+    fn takes_ints(_ints: &[i64], _scale: u8) -> bool {
+        false
+    }
+
+    /// As [`Kernel::fold`], of integers that it takes, divided by ten to the power `scale`.
+    fn fold_ints(_state: &mut Self::State, _ints: &[i64], _scale: u8) {}
 
     /// Takes in a NaN, which to most functions is nothing.
     fn nan(_state: &mut Self::State) {}
@@ -125,6 +137,18 @@ impl<O: TotalOutcome> Kernel for Added<O> {
         state.count += values.len() as u64;
     }
 
+    /// The floats next to decimals add up to something else than these.
+    fn takes_ints(ints: &[i64], scale: u8) -> bool {
+        scale == 0 && are_exact(ints)
+    }
+
+    fn fold_ints(state: &mut Total, ints: &[i64], _: u8) {
+        for ints in ints.chunks(ADDED_AT_ONCE) {
+            state.sum.add_int(ints.iter().sum::<i64>().into());
+        }
+        state.count += ints.len() as u64;
+    }
+
     fn side_by_side(values: &[f64], span: Span) -> [Total; SIDE_BY_SIDE] {
         let share = values.len() / SIDE_BY_SIDE;
         let count = share as u64;
@@ -187,6 +211,14 @@ impl Kernel for Count {
         *state += values.len() as u64;
     }
 
+    fn takes_ints(_: &[i64], _: u8) -> bool {
+        true
+    }
+
+    fn fold_ints(state: &mut u64, ints: &[i64], _: u8) {
+        *state += ints.len() as u64;
+    }
+
     fn whole(state: &mut u64, run: &Run, _: &Summary) -> bool {
         *state += u64::from(run.rows);
         true
@@ -204,6 +236,9 @@ pub(super) trait ExtremeOrder: Send {
 
     fn beats(value: f64, other: f64) -> bool;
 
+    /// The one that beats all others.
+    fn best_int(ints: &[i64]) -> Option<i64>;
+
     /// The value of a run that beats all others of it.
     fn best(summary: &Summary) -> Value;
 }
@@ -215,6 +250,10 @@ impl ExtremeOrder for Lower {
 
     fn beats(value: f64, other: f64) -> bool {
         value < other
+    }
+
+    fn best_int(ints: &[i64]) -> Option<i64> {
+        ints.iter().copied().min()
     }
 
     fn best(summary: &Summary) -> Value {
@@ -229,6 +268,10 @@ impl ExtremeOrder for Higher {
 
     fn beats(value: f64, other: f64) -> bool {
         value > other
+    }
+
+    fn best_int(ints: &[i64]) -> Option<i64> {
+        ints.iter().copied().max()
     }
 
     fn best(summary: &Summary) -> Value {
@@ -254,6 +297,17 @@ impl<O: ExtremeOrder> Kernel for Extreme<O> {
 
     fn fold(state: &mut f64, values: &[f64], (): ()) {
         *state = values.iter().fold(*state, |best, value| if O::beats(*value, best) { *value } else { best });
+    }
+
+    /// A greater integer never makes a lesser float.
+    fn takes_ints(_: &[i64], _: u8) -> bool {
+        true
+    }
+
+    fn fold_ints(state: &mut f64, ints: &[i64], scale: u8) {
+        if let Some(best) = O::best_int(ints) {
+            Self::fold(state, &[decimal::to_float(best, scale)], ());
+        }
     }
 
     fn side_by_side(values: &[f64], (): ()) -> [f64; SIDE_BY_SIDE] {
@@ -294,6 +348,14 @@ impl Kernel for First {
         state.get_or_insert(values[0]);
     }
 
+    fn takes_ints(_: &[i64], _: u8) -> bool {
+        true
+    }
+
+    fn fold_ints(state: &mut Option<f64>, ints: &[i64], scale: u8) {
+        state.get_or_insert(decimal::to_float(ints[0], scale));
+    }
+
     fn nan(state: &mut Option<f64>) {
         state.get_or_insert(f64::NAN);
     }
@@ -323,6 +385,14 @@ impl Kernel for Last {
 
     fn fold(state: &mut f64, values: &[f64], (): ()) {
         *state = values[values.len() - 1];
+    }
+
+    fn takes_ints(_: &[i64], _: u8) -> bool {
+        true
+    }
+
+    fn fold_ints(state: &mut f64, ints: &[i64], scale: u8) {
+        *state = decimal::to_float(ints[ints.len() - 1], scale);
     }
 
     fn nan(state: &mut f64) {
@@ -411,6 +481,12 @@ pub(super) trait BucketFold: Send {
     /// Takes in `values`, one at each of `ticks`.
     fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues);
 
+    /// As [`BucketFold::push`], of integers divided by ten to the power `scale`; false when they have to become floats,
+    /// and nothing was taken in.
+    fn push_ints(&mut self, _ticks: Ticks<'_>, _ints: &[i64], _scale: u8) -> bool {
+        false
+    }
+
     /// Takes in a run of which only `summary` is known, if it lies in one bucket and that is enough.
     fn whole(&mut self, run: &Run, summary: &Summary) -> bool;
 
@@ -460,9 +536,15 @@ impl<K: Kernel> BucketGrid<K> {
         }
     }
 
-    /// Fills as many whole buckets as there are values for, each with `share` of them; gives back how many were used.
-    /// The last one stays open: what comes next may be later than the last tick and yet in its bucket.
-    fn fill(&mut self, start: i64, share: usize, values: &[f64], help: K::Help) -> usize {
+    /// Fills as many whole buckets as there are values for, each with `share` of them and four at once; gives back how many
+    /// values were used. The last one stays open: what comes next may be later than the last tick and yet in its bucket.
+    fn fill<T>(
+        &mut self,
+        start: i64,
+        share: usize,
+        values: &[T],
+        side_by_side: impl Fn(&[T]) -> [K::State; SIDE_BY_SIDE],
+    ) -> usize {
         let step = self.step.micros();
         let (mut start, mut used) = (start, 0);
         for four in values.chunks_exact(share * SIDE_BY_SIDE) {
@@ -470,7 +552,7 @@ impl<K: Kernel> BucketGrid<K> {
             let Some(next) = step.checked_mul(SIDE_BY_SIDE as i64).and_then(|four| start.checked_add(four)) else {
                 break;
             };
-            for state in K::side_by_side(four, help) {
+            for state in side_by_side(four) {
                 self.close();
                 self.open = Some((start, state));
                 start += step;
@@ -480,6 +562,41 @@ impl<K: Kernel> BucketGrid<K> {
         }
         used
     }
+
+    /// Takes in `values`, one at each of `ticks`: of whole buckets four at once, where that is possible.
+    fn push_by<T>(
+        &mut self,
+        ticks: Ticks<'_>,
+        values: &[T],
+        side_by_side: Option<impl Fn(&[T]) -> [K::State; SIDE_BY_SIDE]>,
+        fold: impl Fn(&mut K::State, &[T]),
+    ) {
+        let mut at = 0;
+        while at < values.len() {
+            let time = ticks.time(at);
+            let (start, begun) = self.bucket(time);
+            let count = ticks.before(at, values.len(), self.end);
+            let whole = begun.is_none() && ticks.per_bucket(self.step.micros()) == Some(count);
+            if let (true, Some(side_by_side)) = (whole, &side_by_side) {
+                let used = self.fill(start, count, &values[at..], side_by_side);
+                if used > 0 {
+                    at += used;
+                    continue;
+                }
+            }
+            let mut state = begun.unwrap_or_else(K::empty);
+            fold(&mut state, &values[at..at + count]);
+            self.open = Some((start, state));
+            at += count;
+        }
+    }
+}
+
+/// Whether all are floats without loss.
+fn are_exact(ints: &[i64]) -> bool {
+    // Without an early end, so that many are looked at at once. Those in question are the numbers below twice the bound.
+    let shifted = |int: &i64| int.wrapping_add(EXACT as i64).cast_unsigned();
+    ints.iter().fold(0, |bits, int| bits | shifted(int)) < 2 * EXACT
 }
 
 /// Takes in values of which some may be NaN.
@@ -492,28 +609,29 @@ fn fold_any<K: Kernel>(state: &mut K::State, values: &[f64]) {
 
 impl<K: Kernel> BucketFold for BucketGrid<K> {
     fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues) {
-        let help = (known != KnownValues::Nothing).then(|| K::help(values, known));
-        let mut at = 0;
-        while at < values.len() {
-            let time = ticks.time(at);
-            let (start, begun) = self.bucket(time);
-            let count = ticks.before(at, values.len(), self.end);
-            let whole = begun.is_none() && ticks.per_bucket(self.step.micros()) == Some(count);
-            if let (true, Some(help)) = (whole, help) {
-                let used = self.fill(start, count, &values[at..], help);
-                if used > 0 {
-                    at += used;
-                    continue;
-                }
-            }
-            let mut state = begun.unwrap_or_else(K::empty);
-            match help {
-                Some(help) => K::fold(&mut state, &values[at..at + count], help),
-                None => fold_any::<K>(&mut state, &values[at..at + count]),
-            }
-            self.open = Some((start, state));
-            at += count;
+        if known == KnownValues::Nothing {
+            let none: Option<fn(&[f64]) -> [K::State; SIDE_BY_SIDE]> = None;
+            return self.push_by(ticks, values, none, fold_any::<K>);
         }
+        let help = K::help(values, known);
+        let side_by_side = |values: &[f64]| K::side_by_side(values, help);
+        self.push_by(ticks, values, Some(side_by_side), |state, values| K::fold(state, values, help));
+    }
+
+    fn push_ints(&mut self, ticks: Ticks<'_>, ints: &[i64], scale: u8) -> bool {
+        if !K::takes_ints(ints, scale) {
+            return false;
+        }
+        let fold = |state: &mut K::State, ints: &[i64]| K::fold_ints(state, ints, scale);
+        let side_by_side = |ints: &[i64]| {
+            let mut states = std::array::from_fn(|_| K::empty());
+            for (state, share) in states.iter_mut().zip(ints.chunks_exact(ints.len() / SIDE_BY_SIDE)) {
+                fold(state, share);
+            }
+            states
+        };
+        self.push_by(ticks, ints, Some(side_by_side), fold);
+        true
     }
 
     fn whole(&mut self, run: &Run, summary: &Summary) -> bool {
