@@ -20,7 +20,7 @@ mod tests;
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ahash::{AHashMap, AHashSet};
@@ -244,27 +244,12 @@ impl SeriesIndex {
     pub fn group(&self, series: &[SeriesId], keys: &[&str]) -> Result<SeriesGroups> {
         let inner = self.read();
         let keys: Vec<Option<u32>> = keys.iter().map(|key| inner.tag_keys.ordinal(key)).collect();
-        let mut places: AHashMap<Vec<Option<u32>>, u32> = AHashMap::new();
-        let mut groups = SeriesGroups { of_series: Vec::with_capacity(series.len()), values: Vec::new() };
-        let mut values = Vec::with_capacity(keys.len());
-        for id in series {
-            let words = inner.keys.get(*id).ok_or(Error::UnknownSeries { id: id.0 })?;
-            let value = |key: u32| words[1..].chunks_exact(2).find(|tag| tag[0] == key).map(|tag| tag[1]);
-            values.clear();
-            values.extend(keys.iter().map(|key| key.and_then(value)));
-            let place = match places.get(&values) {
-                Some(place) => *place,
-                None => {
-                    let place = groups.values.len() as u32;
-                    let text = |value: &Option<u32>| value.map(|value| Arc::clone(inner.tag_values.text(value)));
-                    groups.values.push(values.iter().map(text).collect());
-                    places.insert(values.clone(), place);
-                    place
-                }
-            };
-            groups.of_series.push(place);
+        // Nothing is allocated a series where few tags make groups, as nearly always.
+        match keys[..] {
+            [key] => inner.group_by(series, |value| [key.and_then(value)]),
+            [first, second] => inner.group_by(series, |value| [first.and_then(value), second.and_then(value)]),
+            _ => inner.group_by(series, |value| -> Vec<_> { keys.iter().map(|key| key.and_then(value)).collect() }),
         }
-        Ok(groups)
     }
 
     /// The first `max` names of `kind` that start with `prefix`, sorted by bytes.
@@ -403,6 +388,27 @@ impl IndexState {
         Some(SeriesKey::from_interned(text(&self.metrics, *metric), TagSet::from_interned(tags.collect())))
     }
 
+    /// Groups `series` by what `values` makes of each: it is handed what tells the value of a key.
+    fn group_by<V: AsRef<[Option<u32>]> + Hash + Eq>(
+        &self,
+        series: &[SeriesId],
+        values: impl Fn(&dyn Fn(u32) -> Option<u32>) -> V,
+    ) -> Result<SeriesGroups> {
+        let mut places: AHashMap<V, u32> = AHashMap::new();
+        let mut groups = SeriesGroups { of_series: Vec::with_capacity(series.len()), values: Vec::new() };
+        for id in series {
+            let words = self.keys.get(*id).ok_or(Error::UnknownSeries { id: id.0 })?;
+            let value = |key: u32| words[1..].chunks_exact(2).find(|tag| tag[0] == key).map(|tag| tag[1]);
+            let place = *places.entry(values(&value)).or_insert_with_key(|values| {
+                let text = |value: &Option<u32>| value.map(|value| Arc::clone(self.tag_values.text(value)));
+                groups.values.push(values.as_ref().iter().map(text).collect());
+                groups.values.len() as u32 - 1
+            });
+            groups.of_series.push(place);
+        }
+        Ok(groups)
+    }
+
     /// The value of tag `key` of a series.
     fn value_of(&self, id: SeriesId, key: u32) -> Option<u32> {
         let tags = self.keys.get(id)?.get(1..)?;
@@ -525,30 +531,26 @@ impl IndexState {
             return ids.sort_unstable_by(|a, b| self.compare(*a, *b));
         }
         let ranks = [self.metrics.ranks(), self.tag_keys.ranks(), self.tag_values.ranks()];
-        let rank = |(at, word): (usize, &u32)| {
-            let kind = if at == 0 { 0 } else { 2 - at % 2 };
-            ranks[kind][*word as usize]
-        };
-        let ranks_of = |id: SeriesId| self.keys.get(id).map(|words| words.iter().enumerate().map(rank));
-        ids.sort_unstable_by(|a, b| match (ranks_of(*a), ranks_of(*b)) {
-            (Some(a), Some(b)) => a.cmp(b),
-            (known_a, known_b) => known_b.is_some().cmp(&known_a.is_some()).then(a.cmp(b)),
+        ids.sort_unstable_by(|a, b| {
+            self.compare_by(*a, *b, |kind, a, b| ranks[kind][a as usize].cmp(&ranks[kind][b as usize]))
         });
     }
 
     /// As keys compare: by metric, and then tag by tag.
     fn compare(&self, a: SeriesId, b: SeriesId) -> Ordering {
+        let names = [&self.metrics, &self.tag_keys, &self.tag_values];
+        self.compare_by(a, b, |kind, a, b| names[kind].text(a).cmp(names[kind].text(b)))
+    }
+
+    /// As [`IndexState::compare`], where `names` compares two names of a kind by their numbers: those of metrics (0), keys
+    /// (1) or values (2).
+    fn compare_by(&self, a: SeriesId, b: SeriesId, names: impl Fn(usize, u32, u32) -> Ordering) -> Ordering {
         let (Some(words_a), Some(words_b)) = (self.keys.get(a), self.keys.get(b)) else {
             return self.keys.get(b).is_some().cmp(&self.keys.get(a).is_some()).then(a.cmp(&b));
         };
-        let Some(at) = words_a.iter().zip(words_b).position(|(a, b)| a != b) else {
-            return words_a.len().cmp(&words_b.len());
-        };
-        let names = match at {
-            0 => &self.metrics,
-            at if at % 2 == 1 => &self.tag_keys,
-            _ => &self.tag_values,
-        };
-        names.text(words_a[at]).cmp(names.text(words_b[at]))
+        match words_a.iter().zip(words_b).position(|(a, b)| a != b) {
+            Some(at) => names(if at == 0 { 0 } else { 2 - at % 2 }, words_a[at], words_b[at]),
+            None => words_a.len().cmp(&words_b.len()),
+        }
     }
 }
