@@ -4,6 +4,7 @@
 //! longer than their limit, and contain no control character. Further rules of a wire protocol are checked by that
 //! protocol.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -47,9 +48,27 @@ impl TagSet {
     }
 
     /// Tags whose names were checked before, in order: what [`crate::index`] hands out again.
-    pub(crate) fn from_interned(tags: Vec<(Arc<str>, Arc<str>)>) -> Self {
+    pub(crate) fn from_interned(tags: Arc<[(Arc<str>, Arc<str>)]>) -> Self {
         debug_assert!(tags.is_sorted());
-        Self(tags.into())
+        Self(tags)
+    }
+
+    /// Those of some series that all agree on which have the key, and the keys, sorted, on which these differ.
+    pub fn in_common<'a>(sets: impl IntoIterator<Item = &'a TagSet>) -> (TagSet, Vec<Arc<str>>) {
+        let mut sets = sets.into_iter();
+        let first = sets.next().cloned().unwrap_or_default();
+        let Some(second) = sets.next() else { return (first, Vec::new()) };
+        let mut tags: BTreeMap<&Arc<str>, Option<&Arc<str>>> =
+            first.0.iter().map(|(key, value)| (key, Some(value))).collect();
+        for (key, value) in std::iter::once(second).chain(sets).flat_map(|set| set.0.iter()) {
+            let agreed = tags.entry(key).or_insert(Some(value));
+            if *agreed != Some(value) {
+                *agreed = None;
+            }
+        }
+        let differ = tags.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| Arc::clone(key)).collect();
+        let agree = tags.into_iter().filter_map(|(key, value)| Some((Arc::clone(key), Arc::clone(value?))));
+        (TagSet(agree.collect()), differ)
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {

@@ -1,9 +1,7 @@
 //! The answers to queries, in the form in which callers get them.
 
-use std::collections::BTreeMap;
-
 use datafusion::execution::SendableRecordBatchStream;
-use telem_engine::{SeriesKey, Timestamp, Value};
+use telem_engine::{SeriesKey, TagSet, Timestamp, Value};
 
 /// A node that did not answer, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub struct TsAnswer {
 #[derive(Clone, Debug)]
 pub struct TsGroup {
     /// Tags on which all series of the group that carry the key agree.
-    pub tags: BTreeMap<String, String>,
+    pub tags: TagSet,
     /// Keys on which they differ, sorted.
     pub aggregate_tags: Vec<String>,
     /// The series behind the group, in canonical order.

@@ -41,6 +41,9 @@ const GRID_ROWS_MAX: u64 = 200_000_000;
 const PART_SERIES_MIN: usize = 64;
 /// Groups stay whole when there are so many for each thread that its share of the series is about even.
 const GROUPS_OF_PART_MIN: usize = 4;
+/// Buckets of all groups that may wait until all groups are known (some 50 bytes each). Where there are more, a round
+/// that asks for the groups beforehand is a small part of the work.
+const WAITING_BUCKETS_MAX: u64 = 256 << 10;
 
 /// What a query is answered with.
 #[derive(Debug)]
@@ -66,55 +69,80 @@ enum Route {
 /// Invalid, UnknownName, Infinite, TooLarge, Memory; Engine when samples cannot be read.
 pub async fn answer(query: &TsQuery, context: &PlanContext<'_>) -> Result<TsAnswer> {
     let (query, pipeline) = prepare(query, context)?;
-    if let Some(selected) = at_once(&query, &pipeline, context) {
-        return answer_at_once(&query, &pipeline, &selected, context).await;
+    if let Some(one_round) = OneRound::of(&query, &pipeline, context)? {
+        return one_round.answer(&query, &pipeline, context).await;
     }
     let groups = read_groups(&query, context).await?;
     let route = route(&query, &pipeline, &groups, context.options);
     answer_by(route, &query, &pipeline, groups, context).await
 }
 
-/// The series that are asked, where their groups and buckets may be asked for in one round: where every series that
-/// there may be leaves the answer small, and rows of one node alone need not be put together for it.
-fn at_once(query: &TsQuery, pipeline: &Pipeline, context: &PlanContext<'_>) -> Option<Vec<SeriesId>> {
-    if !pushdown::can(query.aggregator) {
-        return None;
-    }
-    let selected = selection::select_named(query, context.view.index());
-    let steps = pipeline.steps()?;
-    let small = is_small(steps, selected.len(), selected.len(), context.options);
-    let whole = !context.view.is_alone() || adds_up(steps, query) && is_of_one_part(selected.len());
-    (small && whole && context.view.on_several(&selected).is_empty()).then_some(selected)
-}
-
-/// Whether a leaf of one part leaves nothing to put together.
+/// Whether rows of the parts of a leaf with this many buckets of a group are those of whole groups.
 fn adds_up(steps: u64, query: &TsQuery) -> bool {
     steps <= STATES_MAX && query.aggregator != Aggregator::None
 }
 
-async fn answer_at_once(
-    query: &Arc<TsQuery>,
-    pipeline: &Pipeline,
-    selected: &[SeriesId],
-    context: &PlanContext<'_>,
-) -> Result<TsAnswer> {
-    let rows = execute(plan_at_once(query, selected, context)?, context).await?;
-    let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
-    let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
-    let mut lines = AnswerLines::new(&groups, pipeline, context);
-    for batch in waiting {
-        pushdown::add(query.aggregator, &batch, &groups, &mut lines)?;
-    }
-    Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: context.view.missing() })
+/// A question whose groups and buckets are asked for in one round.
+struct OneRound {
+    selected: Vec<SeriesId>,
+    size: LeafSize,
 }
 
-fn plan_at_once(
+impl OneRound {
+    /// Where every series that there may be leaves the answer small. Of one node alone, which is asked twice for little
+    /// more than once, only where the buckets of all groups may wait.
+    ///
+    /// # Errors
+    /// Engine, for series that are not in the index.
+    fn of(query: &TsQuery, pipeline: &Pipeline, context: &PlanContext<'_>) -> Result<Option<Self>> {
+        if !pushdown::can(query.aggregator) {
+            return Ok(None);
+        }
+        let Some(steps) = pipeline.steps() else { return Ok(None) };
+        let view = &context.view;
+        let selected = view.select(query);
+        let (small, size) = match view.is_alone() {
+            false => (is_small(steps, selected.len(), selected.len(), context.options), LeafSize::of(&selected)),
+            true => {
+                let size = LeafSize::of_groups(query, view, &selected, steps)?;
+                let waiting = steps.saturating_mul(size.groups as u64) <= WAITING_BUCKETS_MAX;
+                let at_once = is_of_one_part(selected.len()) && adds_up(steps, query);
+                let small = is_small(steps, size.groups, selected.len(), context.options);
+                (small && (waiting || at_once), size)
+            }
+        };
+        Ok((small && view.on_several(&selected).is_empty()).then_some(Self { selected, size }))
+    }
+
+    async fn answer(&self, query: &Arc<TsQuery>, pipeline: &Pipeline, context: &PlanContext<'_>) -> Result<TsAnswer> {
+        let rows = execute(self.plan(query, context)?, context).await?;
+        let mut memory = MemoryConsumer::new("buckets of a time-series query").register(context.task_ctx.memory_pool());
+        let (groups, waiting) = pushdown::finish_named(query, rows, &context.view, &mut memory).await?;
+        let mut lines = AnswerLines::new(&groups, pipeline, context);
+        for batch in waiting {
+            pushdown::add(query.aggregator, &batch, &groups, &mut lines)?;
+        }
+        Ok(TsAnswer { groups: groups.with_lines(lines.finish()?), missing: context.view.missing() })
+    }
+
+    fn plan(&self, query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Arc<dyn ExecutionPlan>> {
+        buckets_plan(query, Yield::NamedBuckets, &self.selected, self.size, context)
+    }
+}
+
+/// Without an operator above the leaf where nothing is left to be put together.
+fn buckets_plan(
     query: &Arc<TsQuery>,
+    yields: Yield,
     selected: &[SeriesId],
+    size: LeafSize,
     context: &PlanContext<'_>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let leaf = leaf(query, Yield::NamedBuckets, selected, LeafSize::of(selected), context);
-    if context.view.is_alone() { Ok(leaf) } else { pushdown::plan(query, leaf) }
+    let leaf = leaf(query, yields, selected, size, context);
+    let parts = leaf.properties().partitioning.partition_count();
+    let whole = parts == 1 || size.split(parts, context) == SeriesSplit::ByGroup;
+    let nothing_left = adds_up(size.steps, query) && whole && context.view.is_alone();
+    if nothing_left { Ok(leaf) } else { pushdown::plan(query, leaf) }
 }
 
 /// The plans of `query` as text, as [`answer`] would execute them.
@@ -123,15 +151,15 @@ fn plan_at_once(
 /// As [`answer`].
 pub async fn explain(query: &TsQuery, context: &PlanContext<'_>) -> Result<String> {
     let (query, pipeline) = prepare(query, context)?;
-    if let Some(selected) = at_once(&query, &pipeline, context) {
-        return Ok(shown(&context.view.distribute(plan_at_once(&query, &selected, context)?).await?));
+    if let Some(one_round) = OneRound::of(&query, &pipeline, context)? {
+        return Ok(shown(&context.view.distribute(one_round.plan(&query, context)?).await?));
     }
     let groups = read_groups(&query, context).await?;
     let plan = match route(&query, &pipeline, &groups, context.options) {
         Route::Pushdown => pushdown_plan(&query, &pipeline, &groups, context)?,
         Route::Points => points_leaf(&query, &groups, context),
     };
-    let selected = selection::select_named(&query, context.view.index());
+    let selected = context.view.select(&query);
     let groups = context.view.distribute(leaf(&query, Yield::Groups, &selected, LeafSize::default(), context)).await?;
     let plan = context.view.distribute(plan).await?;
     Ok(format!("{}{}", shown(&groups), shown(&plan)))
@@ -158,7 +186,7 @@ fn prepare(query: &TsQuery, context: &PlanContext<'_>) -> Result<(Arc<TsQuery>, 
 }
 
 async fn read_groups(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Groups> {
-    let selected = selection::select_named(query, context.view.index());
+    let selected = context.view.select(query);
     let shared = context.view.on_several(&selected);
     let plan = leaf(query, Yield::Groups, &selected, LeafSize::of(&selected), context);
     let mut groups = groups::read(query, execute(plan, context).await?, &context.view).await?;
@@ -212,11 +240,8 @@ fn pushdown_plan(
     context: &PlanContext<'_>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let steps = pipeline.steps().unwrap_or(u64::MAX);
-    let size = LeafSize { series: groups.series(), groups: groups.len(), steps };
-    let leaf = leaf(query, Yield::Buckets, groups.selected(), size, context);
-    let parts = leaf.properties().partitioning.partition_count();
-    let whole = parts == 1 || size.split(parts, context) == SeriesSplit::ByGroup;
-    if adds_up(steps, query) && whole && context.view.is_alone() { Ok(leaf) } else { pushdown::plan(query, leaf) }
+    let size = LeafSize::of_groups(query, &context.view, groups.selected(), steps)?;
+    buckets_plan(query, Yield::Buckets, groups.selected(), LeafSize { series: groups.series(), ..size }, context)
 }
 
 fn points_leaf(query: &Arc<TsQuery>, groups: &Groups, context: &PlanContext<'_>) -> Arc<dyn ExecutionPlan> {
@@ -230,6 +255,8 @@ struct LeafSize {
     series: usize,
     /// 0 where that is not known, or is of no use.
     groups: usize,
+    /// Whether series that follow each other are of one group, until the next group begins.
+    together: bool,
     /// Buckets of a group.
     steps: u64,
 }
@@ -239,13 +266,22 @@ impl LeafSize {
         Self { series: selected.len(), ..Self::default() }
     }
 
-    /// How the series are divided among `parts`. Of several nodes each may have all of one group alone. And where there
-    /// is little to be put together above, groups may cut across what lies together, such as those by the mode of a
-    /// processor, and every part would read all of it.
+    /// # Errors
+    /// Engine, for series that are not in the index.
+    fn of_groups(query: &TsQuery, view: &View, selected: &[SeriesId], steps: u64) -> Result<Self> {
+        let groups = selection::group(query, view.index(), selected)?;
+        // Groups are numbered as they come.
+        let together = groups.of_series.is_sorted();
+        Ok(Self { series: selected.len(), groups: groups.names.len(), together, steps })
+    }
+
+    /// How the series are divided among `parts`. Of several nodes each may have all of one group alone. And groups may
+    /// cut across what lies together, such as those by the mode of a processor, so that every part reads all of it: that
+    /// pays where there is much to be put together above.
     fn split(self, parts: usize, context: &PlanContext<'_>) -> SeriesSplit {
         let is_much = self.steps.saturating_mul(self.groups as u64) > STATES_MAX;
         let is_even = self.groups >= GROUPS_OF_PART_MIN * parts;
-        match parts > 1 && is_much && is_even && context.view.is_alone() {
+        match parts > 1 && (is_much || self.together) && is_even && context.view.is_alone() {
             true => SeriesSplit::ByGroup,
             false => SeriesSplit::Evenly,
         }

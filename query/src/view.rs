@@ -15,7 +15,9 @@ use crate::answer::MissingNode;
 use crate::cluster::head::{Head, Planned};
 use crate::cluster::lost::Attempt;
 use crate::error::{Error, Result};
-use crate::leaf::{NodeLeafExec, Owner, Request, numbers};
+use crate::leaf::{KnownSeries, NodeLeafExec, Owner, Request, numbers};
+use crate::question::TsQuery;
+use crate::selection;
 
 #[derive(Clone, Debug)]
 pub struct View {
@@ -72,6 +74,14 @@ impl View {
         self.others.as_ref().is_none_or(|others| others.head.members().is_empty())
     }
 
+    /// The series that `query` asks for, in canonical order: of several nodes as far as they told of them.
+    pub(crate) fn select(&self, query: &TsQuery) -> Vec<SeriesId> {
+        match &self.others {
+            Some(_) => selection::select_named(query, self.index()),
+            None => selection::select(query, &self.snapshot),
+        }
+    }
+
     /// Those of `series` that are on several nodes.
     pub fn on_several(&self, series: &[SeriesId]) -> Vec<SeriesId> {
         self.others.as_ref().map_or_else(Vec::new, |others| others.head.members().on_several(series))
@@ -94,7 +104,10 @@ impl View {
         passes: &dyn Fn(&str) -> bool,
     ) -> NodeLeafExec {
         let leaf = NodeLeafExec::new(self.snapshot.node().to_owned(), request, schema);
-        let Some(others) = &self.others else { return leaf };
+        let Some(others) = &self.others else {
+            let leaf = leaf.with_told(Some(KnownSeries::of(self.index())));
+            return if let Some(series) = series { leaf.with_selected(series) } else { leaf };
+        };
         let concerned = others.head.members().concerned(series, passes);
         let mut asked = others.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.missing.extend(concerned.missing);
@@ -108,26 +121,28 @@ impl View {
         leaf.over(std::iter::once(ours).chain(concerned.owners).collect())
     }
 
-    /// The series that a node gave the numbers of; `None` for a name of a series.
+    /// The series that a node gave the numbers of, as the index calls them; `None` for a name of a series.
     ///
     /// # Errors
     /// Internal, when no such numbers were reported.
-    pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesKey>>> {
+    pub(crate) fn numbered(&self, word: &str) -> Result<Option<Vec<SeriesId>>> {
         let Some((node, runs)) = numbers::decode(word) else { return Ok(None) };
         let untold =
             || Error::Internal(format!("node {node} gives numbers of series that it did not tell the names of"));
-        let others = self.others.as_ref().ok_or_else(untold)?;
+        let Some(others) = &self.others else {
+            let known = self.index().len();
+            let ours = node == self.snapshot.node() && runs.iter().all(|run| (*run.end() as usize) < known);
+            return if ours { Ok(Some(runs.into_iter().flatten().map(SeriesId).collect())) } else { Err(untold()) };
+        };
         let asked = others.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let numbers = Arc::clone(asked.numbers.get(node).ok_or_else(untold)?);
         drop(asked);
-        let mut keys = Vec::new();
+        let mut series = Vec::new();
         for run in runs {
             let (first, last) = (*run.start() as usize, *run.end() as usize);
-            let ids = numbers.get(first..=last).ok_or_else(untold)?;
-            let known = ids.iter().map(|id| self.index().key(*id));
-            keys.extend(known.collect::<Option<Vec<_>>>().ok_or_else(untold)?);
+            series.extend(numbers.get(first..=last).ok_or_else(untold)?);
         }
-        Ok(Some(keys))
+        Ok(Some(series))
     }
 
     /// The plan as it can be executed.

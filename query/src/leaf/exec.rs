@@ -21,6 +21,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
+use telem_engine::SeriesId;
 use url::Url;
 
 use super::{KnownSeries, LeafContext, LeafThread, Part, Request, RowsRequest, Stop};
@@ -49,6 +50,8 @@ pub struct NodeLeafExec {
     owners: Arc<[Owner]>,
     /// The series of that node that the head knows by number.
     told: Option<KnownSeries>,
+    /// Those that the head selected, of a leaf that is executed where it was made.
+    selected: Option<Arc<[SeriesId]>>,
     request: Request,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -69,6 +72,7 @@ impl NodeLeafExec {
             url,
             owners,
             told,
+            selected: None,
             request,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
@@ -79,6 +83,13 @@ impl NodeLeafExec {
     #[must_use]
     pub fn with_told(mut self, told: Option<KnownSeries>) -> Self {
         self.told = told;
+        self
+    }
+
+    /// The same leaf, made where it will be executed by a head that has selected these series already.
+    #[must_use]
+    pub fn with_selected(mut self, selected: &[SeriesId]) -> Self {
+        self.selected = Some(Arc::from(selected));
         self
     }
 
@@ -208,7 +219,8 @@ impl ExecutionPlan for NodeLeafExec {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         // Another leaf of the query may go on when this one is not waited for any more.
         let stop = context.stop.of_its_own();
-        let context = LeafContext { stop: stop.clone(), told: self.told, ..LeafContext::clone(&context) };
+        let (told, selected) = (self.told, self.selected.clone());
+        let context = LeafContext { stop: stop.clone(), told, selected, ..LeafContext::clone(&context) };
         let stopped_when_dropped = StopLeafWhenDropped(stop);
         // Started by the first poll, not here: a leaf that waits for its turn (the probe side of
         // a join) must not hold a blocking thread that another leaf needs in order to finish.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
 use serde::{Deserialize, Serialize};
-use telem_engine::{SeriesByJob, Snapshot, TimeRange};
+use telem_engine::{SeriesByJob, SeriesId, Snapshot, TimeRange};
 
 pub use exec::{NodeLeafExec, Owner};
 pub use numbers::KnownSeries;
@@ -83,6 +83,8 @@ pub struct LeafContext {
     pub stop: Stop,
     /// The series that the head knows by number.
     pub told: Option<KnownSeries>,
+    /// Those that a time-series query selects, where the head found them in this snapshot.
+    pub selected: Option<Arc<[SeriesId]>>,
     /// Where leaves are counted while they read.
     pub reading: Reading,
     pub thread: LeafThread,
@@ -126,6 +128,7 @@ impl LeafContext {
             by_job: None,
             stop: Stop::default(),
             told: None,
+            selected: None,
             reading,
             thread: LeafThread::default(),
         }

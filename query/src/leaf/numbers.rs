@@ -21,6 +21,11 @@ pub struct KnownSeries {
 }
 
 impl KnownSeries {
+    /// Of a head with this index: all that are in it.
+    pub(crate) fn of(index: &SeriesIndex) -> Self {
+        Self { edition: index.edition(), count: u32::try_from(index.len()).unwrap_or(u32::MAX) }
+    }
+
     pub(crate) fn knows(self, series: SeriesId, index: &SeriesIndex) -> bool {
         series.0 < self.count && self.edition == index.edition()
     }

@@ -113,7 +113,10 @@ impl SeriesRequest {
     }
 
     fn part(&self, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches, DataFusionError> {
-        let mut selected = selection::select(&self.query, &context.snapshot);
+        let mut selected = match &context.selected {
+            Some(selected) => selected.to_vec(),
+            None => selection::select(&self.query, &context.snapshot),
+        };
         context.snapshot.sort_by_database(&mut selected);
         let (query, context, schema) = (Arc::clone(&self.query), context.clone(), Arc::clone(schema));
         let source = SeriesSource { query, context, schema };

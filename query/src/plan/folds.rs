@@ -19,7 +19,7 @@ use crate::leaf::series::{STATES_MAX, Yield, adds_extremes, can_fold};
 use crate::pipeline::Pipeline;
 use crate::question::TsQuery;
 use crate::question::tags::SEPARATOR;
-use crate::selection::{self, group_keys, select_named};
+use crate::selection::group_keys;
 
 /// Folds the samples of `query`: its metric, filters and groups, from start to end in the buckets of its downsampling,
 /// whose function does not matter.
@@ -44,12 +44,11 @@ pub async fn fold(query: &TsQuery, context: &PlanContext<'_>, sink: &mut impl Fo
 
 /// Nodes send their rows directly, unless lines have series of many nodes: then states meet on the way.
 fn plan(query: &Arc<TsQuery>, context: &PlanContext<'_>) -> Result<Arc<dyn ExecutionPlan>> {
-    let index = context.view.index();
-    let selected = select_named(query, index);
-    let groups = selection::group(query, index, &selected)?.names.len();
+    let selected = context.view.select(query);
     let steps = Pipeline::new(query).steps().unwrap_or(u64::MAX);
-    let leaf = leaf(query, Yield::Folds, &selected, LeafSize { series: selected.len(), groups, steps }, context);
-    if context.view.is_alone() || 2 * groups >= context.view.nodes() {
+    let size = LeafSize::of_groups(query, &context.view, &selected, steps)?;
+    let leaf = leaf(query, Yield::Folds, &selected, size, context);
+    if context.view.is_alone() || 2 * size.groups >= context.view.nodes() {
         return Ok(leaf);
     }
     let (least, greatest) = match adds_extremes(query) {

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::array::cast::AsArray;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
-use telem_engine::{SeriesId, SeriesKey, Timestamp, Value};
+use telem_engine::{SeriesId, SeriesKey, TagSet, Timestamp, Value};
 
 use crate::answer::TsGroup;
 use crate::error::{Error, Result};
 use crate::question::TsQuery;
 use crate::question::tags::decode_tags;
-use crate::selection::group_key;
+use crate::selection::{self, GroupsOfSeries, group_key};
 use crate::view::View;
 
 /// In canonical order of their keys.
@@ -44,12 +44,17 @@ pub(super) async fn read(query: &TsQuery, mut rows: SendableRecordBatchStream, v
             naming.add(query, tags, view)?;
         }
     }
-    Ok(naming.groups())
+    naming.groups(query, view)
 }
 
 /// Groups while their series are named, in whatever order.
 #[derive(Default)]
-pub(super) struct GroupNaming(BTreeMap<String, BTreeSet<SeriesKey>>);
+pub(super) struct GroupNaming {
+    /// Those whose names came.
+    named: BTreeMap<String, BTreeSet<SeriesKey>>,
+    /// Those that the index knows.
+    known: Vec<SeriesId>,
+}
 
 impl GroupNaming {
     /// Takes in a series by its tags, or several by their numbers at a node.
@@ -57,22 +62,48 @@ impl GroupNaming {
     /// # Errors
     /// Engine, when these are not tags; Internal, when the numbers have no meaning.
     pub(super) fn add(&mut self, query: &TsQuery, named: &str, view: &View) -> Result<()> {
-        let series = match view.numbered(named)? {
-            Some(series) => series,
-            None => vec![SeriesKey::new(&query.metric, decode_tags(named)?)?],
-        };
-        for series in series {
-            self.0.entry(group_key(query, &series)).or_default().insert(series);
+        match view.numbered(named)? {
+            Some(series) => self.known.extend(series),
+            None => {
+                let series = SeriesKey::new(&query.metric, decode_tags(named)?)?;
+                self.named.entry(group_key(query, &series)).or_default().insert(series);
+            }
         }
         Ok(())
     }
 
-    pub(super) fn groups(self) -> Groups {
+    /// # Errors
+    /// Engine, for series that are not in the index.
+    pub(super) fn groups(self, query: &TsQuery, view: &View) -> Result<Groups> {
+        let Self { named, mut known } = self;
         let group =
             |(key, series): (String, BTreeSet<SeriesKey>)| SeriesGroup { key, series: series.into_iter().collect() };
-        let groups: Vec<SeriesGroup> = self.0.into_iter().map(group).collect();
+        let mut groups: Vec<SeriesGroup> = named.into_iter().map(group).collect();
+        // Several nodes may have one series.
+        known.sort_unstable();
+        known.dedup();
+        let GroupsOfSeries { of_series, names } = selection::group(query, view.index(), &known)?;
+        let first = groups.len();
+        groups.extend(names.into_iter().map(|key| SeriesGroup { key, series: Vec::new() }));
+        for (series, group) in known.into_iter().zip(of_series) {
+            let key = view.index().key(series).ok_or(telem_engine::Error::UnknownSeries { id: series.0 })?;
+            groups[first + group as usize].series.push(key);
+        }
+        groups.sort_by(|one, other| one.key.cmp(&other.key));
+        // Of one group some may have come by name, and others by number.
+        groups.dedup_by(|later, before| {
+            let same = later.key == before.key;
+            if same {
+                before.series.append(&mut later.series);
+            }
+            same
+        });
+        for group in &mut groups {
+            group.series.sort_unstable();
+            group.series.dedup();
+        }
         let series = groups.iter().map(|group| group.series.len()).sum();
-        Groups { groups, series, ..Groups::default() }
+        Ok(Groups { groups, series, ..Groups::default() })
     }
 }
 
@@ -129,23 +160,10 @@ impl Groups {
         let groups = self.groups.into_iter().zip(lines);
         groups
             .map(|(group, points)| {
-                let (tags, aggregate_tags) = common_tags(&group.series);
+                let (tags, differ) = TagSet::in_common(group.series.iter().map(SeriesKey::tags));
+                let aggregate_tags = differ.iter().map(ToString::to_string).collect();
                 TsGroup { tags, aggregate_tags, series: group.series, points }
             })
             .collect()
     }
-}
-
-/// Tags on which all series agree that carry the key, and the keys on which they differ.
-fn common_tags(series: &[SeriesKey]) -> (BTreeMap<String, String>, Vec<String>) {
-    let mut tags: BTreeMap<&str, Option<&str>> = BTreeMap::new();
-    for (key, value) in series.iter().flat_map(|series| series.tags().iter()) {
-        let agreed = tags.entry(key).or_insert(Some(value));
-        if *agreed != Some(value) {
-            *agreed = None;
-        }
-    }
-    let differ = tags.iter().filter(|(_, value)| value.is_none()).map(|(key, _)| (*key).to_owned()).collect();
-    let agree = tags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect();
-    (agree, differ)
 }

@@ -128,7 +128,7 @@ pub(super) async fn finish_named(
             waiting.push(batch);
         }
     }
-    Ok((naming.groups(), waiting))
+    Ok((naming.groups(query, view)?, waiting))
 }
 
 /// Makes final values of some rows.

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -868,7 +869,12 @@ async fn by_job(asked: &Asked, metric: &str, matcher: Matcher, group_by: bool) -
         Ok(answer) => {
             let group = |group: &crate::answer::TsGroup| {
                 let values: Vec<String> = group.points.iter().map(|(_, value)| value.as_f64().to_string()).collect();
-                format!("{:?} {:?} {}", group.tags, group.aggregate_tags, values.join(" "))
+                format!(
+                    "{:?} {:?} {}",
+                    group.tags.iter().collect::<BTreeMap<_, _>>(),
+                    group.aggregate_tags,
+                    values.join(" ")
+                )
             };
             answer.groups.iter().map(group).collect::<Vec<_>>().join("\n")
         }

@@ -230,7 +230,12 @@ async fn answer(queries: &Queries, question: &Question) -> String {
                 assert_eq!(answer.missing, []);
                 let mut text = String::new();
                 for group in answer.groups {
-                    text += &format!("{:?} {:?} {:?}\n", group.tags, group.aggregate_tags, group.series);
+                    text += &format!(
+                        "{:?} {:?} {:?}\n",
+                        group.tags.iter().collect::<Vec<_>>(),
+                        group.aggregate_tags,
+                        group.series
+                    );
                     for (time, value) in group.points {
                         let bits = match value {
                             Value::Int(int) => format!("i{int}"),

@@ -71,7 +71,11 @@ fn check(world: &World, case: &Json) -> Result<(), String> {
 fn check_group(answer: &TsAnswer, expected: &Json, millis: bool) -> Result<(), String> {
     let tags: BTreeMap<String, String> = serde_json::from_value(expected["tags"].clone()).unwrap();
     let aggregate_tags: Vec<String> = serde_json::from_value(expected["aggregateTags"].clone()).unwrap();
-    let group: &TsGroup = answer.groups.iter().find(|group| group.tags == tags).ok_or(format!("no group {tags:?}"))?;
+    let group: &TsGroup = answer
+        .groups
+        .iter()
+        .find(|group| group.tags.iter().eq(tags.iter().map(|(key, value)| (key.as_str(), value.as_str()))))
+        .ok_or(format!("no group {tags:?}"))?;
     if group.aggregate_tags != aggregate_tags {
         return Err(format!("aggregate tags {:?}, expected {aggregate_tags:?}", group.aggregate_tags));
     }

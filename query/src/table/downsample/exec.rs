@@ -19,7 +19,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::TryStreamExt;
-use telem_engine::{Timestamp, Value};
+use telem_engine::{TagSet, Timestamp, Value};
 
 use super::arguments::GapFill;
 use crate::answer::{TsAnswer, TsGroup};
@@ -150,8 +150,7 @@ impl<M> LineBatches<M> {
                 Column::Ts => Arc::new(TimestampMicrosecondArray::from(rows.times.clone()).with_timezone("UTC")),
                 Column::Value => Arc::new(Float64Array::from(rows.values.clone())),
                 Column::Tag(key) => {
-                    let names: StringViewArray =
-                        rows.tags.iter().map(|tags| tags.get(key).map(String::as_str)).collect();
+                    let names: StringViewArray = rows.tags.iter().map(|tags| tags.get(key)).collect();
                     take(&names, &of_rows, None)?
                 }
                 other => return internal_err!("downsample has no column {other}"),
@@ -168,7 +167,7 @@ struct BatchRows {
     times: Vec<i64>,
     values: Vec<Option<f64>>,
     groups: Vec<u32>,
-    tags: Vec<std::collections::BTreeMap<String, String>>,
+    tags: Vec<TagSet>,
 }
 
 impl<M> Iterator for LineBatches<M> {

@@ -55,7 +55,7 @@ fn render(out: &mut Vec<u8>, metric: &str, group: &TsGroup) {
             Value::Float(float) if float.is_finite() => json::float(out, *float),
             Value::Float(float) => out.extend_from_slice(if float.is_nan() { b"NaN" } else { b"Infinity" }),
         }
-        for (key, value) in &group.tags {
+        for (key, value) in group.tags.iter() {
             for text in [" ", key, "=", value] {
                 out.extend_from_slice(text.as_bytes());
             }

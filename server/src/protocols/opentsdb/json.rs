@@ -5,7 +5,13 @@ use std::io::Write;
 /// A quoted string. By hand, because serde_json writes `\b` and `\f` where this writes `\u0008` and `\u000c`, and leaves
 /// U+007F to U+009F as they are.
 pub fn string(out: &mut Vec<u8>, text: &str) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
+    if is_plain(text) {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '\\' || c.is_control()) {
         out.extend_from_slice(&rest.as_bytes()[..at]);
@@ -23,6 +29,13 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     }
     out.extend_from_slice(rest.as_bytes());
     out.push(b'"');
+}
+
+/// Whether nothing is to be written otherwise, as in nearly all names. Without an early end, so that many bytes are looked
+/// at at once.
+fn is_plain(text: &str) -> bool {
+    let plain = |byte: u8| (byte >= b' ') & (byte < 0x7f) & (byte != b'"') & (byte != b'\\');
+    text.bytes().fold(true, |all, byte| all & plain(byte))
 }
 
 pub fn int(out: &mut Vec<u8>, int: i64) {

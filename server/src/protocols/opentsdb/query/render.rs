@@ -238,7 +238,7 @@ impl Form {
         out.extend_from_slice(b"{\"metric\":");
         json::string(out, metric.unwrap_or_default());
         out.extend_from_slice(b",\"tags\":");
-        json::string_map(out, group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        json::string_map(out, group.tags.iter());
         out.extend_from_slice(b",\"aggregateTags\":");
         json::list(out, &group.aggregate_tags, |out, key| json::string(out, key));
         if self.asked.show_query {
@@ -319,8 +319,8 @@ impl Form {
 /// By `host`, then by the values of the other tags in the order of their keys; whole numbers as numbers.
 fn by_host(group: &TsGroup) -> (Option<String>, Vec<(Option<u64>, String)>) {
     let others = group.tags.iter().filter(|(key, _)| *key != HOST);
-    let others = others.map(|(_, value)| (value.parse().ok(), value.clone())).collect();
-    (group.tags.get(HOST).cloned(), others)
+    let others = others.map(|(_, value)| (value.parse().ok(), value.to_owned())).collect();
+    (group.tags.get(HOST).map(str::to_owned), others)
 }
 
 /// How points are shown.

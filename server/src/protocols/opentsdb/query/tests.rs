@@ -1,6 +1,5 @@
 //! The meaning of queries, and the form of their answers.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -546,7 +545,7 @@ fn downsampling_is_an_interval_a_function_and_a_fill() {
 fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> String {
     let key = SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap();
     let group = TsGroup {
-        tags: BTreeMap::from([("host".to_owned(), "a\"b".to_owned())]),
+        tags: TagSet::new([("host", "a\"b")]).unwrap(),
         aggregate_tags: vec!["dc".to_owned()],
         series: vec![key],
         points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
@@ -654,7 +653,7 @@ fn a_literal_value_must_be_known_also_where_opentsdb_forgets_it() {
 /// The answer to one sub-query with groups of these points, in pieces of `bytes` each or at once.
 fn in_pieces(asked: &Asked, points: &[Vec<i64>], bytes: Option<usize>) -> String {
     let groups = points.iter().map(|points| TsGroup {
-        tags: BTreeMap::new(),
+        tags: TagSet::default(),
         aggregate_tags: vec![],
         series: vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()],
         points: points.iter().map(|millis| (Timestamp::from_millis(*millis), Value::Int(*millis))).collect(),
@@ -705,7 +704,7 @@ fn order(aggregator: &str, given: &[&str]) -> Vec<String> {
     let asked = ask(&body);
     let subs = resolve::resolve(&asked, &index, NOW_MILLIS, Fidelity::Sensible).map_err(|failure| failure.message);
     let groups = given.iter().map(|host| TsGroup {
-        tags: BTreeMap::from([("host".to_owned(), (*host).to_owned())]),
+        tags: TagSet::new([("host", *host)]).unwrap(),
         aggregate_tags: vec![],
         series: vec![SeriesKey::new("m", TagSet::new([("host", *host), ("rack", "2")]).unwrap()).unwrap()],
         points: vec![],
@@ -732,7 +731,7 @@ fn values_that_a_later_one_of_their_second_hides_are_counted() {
     let hidden = |ms_resolution, arrays, micros: &[i64]| {
         let points = micros.iter().map(|micros| (Timestamp::from_micros(*micros), Value::Int(1))).collect();
         let series = vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()];
-        let group = TsGroup { tags: BTreeMap::new(), aggregate_tags: vec![], series, points };
+        let group = TsGroup { tags: TagSet::default(), aggregate_tags: vec![], series, points };
         let asked = Asked { ms_resolution, arrays, ..plain() };
         let held = AnswerBudget::new(1 << 20).start();
         let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());

@@ -106,7 +106,7 @@ async fn take(
         if group.points.is_empty() {
             continue;
         }
-        let name: LineName = task.panel.by.iter().map(|key| group.tags.get(key).cloned()).collect();
+        let name: LineName = task.panel.by.iter().map(|key| group.tags.get(key).map(str::to_owned)).collect();
         let place = lines.place(&name)?;
         for (time, value) in group.points {
             lines.set(place, part, time, value.as_f64());

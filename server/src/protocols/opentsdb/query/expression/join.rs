@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use telem_engine::TagSet;
 use telem_query::TsGroup;
 use telem_query::tsq::Fidelity;
 
@@ -40,7 +41,7 @@ pub struct Row<'a> {
 
 impl Row<'_> {
     /// Those of the first side that has a series here. OpenTSDB: those of the first side, if it has one.
-    pub fn tags(&self, fidelity: Fidelity) -> BTreeMap<String, String> {
+    pub fn tags(&self, fidelity: Fidelity) -> TagSet {
         let sides = match fidelity {
             Fidelity::Sensible => self.members.len(),
             Fidelity::OpenTsdb => 1,
@@ -82,7 +83,7 @@ fn identity<'a>(group: &'a TsGroup, side: &JoinSide<'_>, by: By) -> Vec<&'a str>
         return Vec::new();
     }
     let counts = |key: &str| !by.query_tags || side.query_keys.contains(key);
-    let tags = group.tags.iter().filter(|(key, _)| counts(key)).flat_map(|(key, value)| [key.as_str(), value.as_str()]);
+    let tags = group.tags.iter().filter(|(key, _)| counts(key)).flat_map(|(key, value)| [key, value]);
     let aggregated = group.aggregate_tags.iter().filter(|_| by.aggregate_tags).map(String::as_str);
     tags.chain(aggregated).collect()
 }

@@ -299,7 +299,7 @@ fn meta(out: &mut Vec<u8>, groups: &[TsGroup]) {
         out.extend_from_slice(b",\"metrics\":");
         json::list(out, &metrics, |out, metric| json::string(out, metric));
         out.extend_from_slice(b",\"commonTags\":");
-        json::string_map(out, group.tags.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        json::string_map(out, group.tags.iter());
         out.extend_from_slice(b",\"aggregatedTags\":");
         json::list(out, &group.aggregate_tags, |out, key| json::string(out, key));
         out.push(b'}');

@@ -222,6 +222,7 @@ fn alias(inputs: Vec<Vec<Curve>>, template: &str) -> Result<Vec<Curve>, String> 
     let mut curves: Vec<Curve> = inputs.into_iter().flatten().collect();
     for Curve { group, .. } in &mut curves {
         let tags = std::mem::take(&mut group.tags);
+        let tags: Vec<_> = tags.iter().collect();
         let name =
             tags.iter().rev().fold(template.to_owned(), |name, (key, value)| name.replace(&format!("@{key}"), value));
         let key = SeriesKey::new(&name, TagSet::default()).map_err(|error| format!("the alias '{name}': {error}"))?;

@@ -66,7 +66,7 @@ fn opentsdbs_expressions_hold_only_plain_queries() {
 
 fn curve(host: &str, points: &[(i64, Value)]) -> Curve {
     let key = SeriesKey::new("m", TagSet::new([("host", host)]).unwrap()).unwrap();
-    let tags = key.tags().iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let tags = key.tags().clone();
     let points = points.iter().map(|(time, value)| (Timestamp::from_seconds(*time), *value)).collect();
     Curve { sub: 0, group: TsGroup { tags, aggregate_tags: vec![], series: vec![key], points }, made: Made::FromOne }
 }
@@ -89,7 +89,7 @@ fn evaluate(text: &str, answers: &[Vec<Curve>]) -> Vec<String> {
                     Value::Int(int) => format!(" {}:{int}", time.seconds()),
                     Value::Float(float) => format!(" {}:{float:?}", time.seconds()),
                 });
-                let name = curve.group.tags.get("host").map_or("-", String::as_str);
+                let name = curve.group.tags.get("host").unwrap_or("-");
                 format!("{name}{}", points.collect::<String>())
             })
             .collect(),
