@@ -1,9 +1,9 @@
 //! Plans and answers a [`TsQuery`]. Plans are built directly, without SQL and without an optimizer.
 //!
-//! First every owner names the series that take part ([`groups`]). They make the groups and their tags, even of groups
-//! without a value. Then the values come, in one of two ways ([`Route`]). Either owners send the contribution of each
-//! series to each bucket, and ordinary aggregates reduce these on their way ([`pushdown`]); or owners send points, and
-//! the head does the rest ([`points`]).
+//! Every owner names the series that take part ([`groups`]). They make the groups and their tags, even of groups without a
+//! value. The values come in one of two ways ([`Route`]). Either owners send the contribution of each series to each
+//! bucket, and ordinary aggregates reduce these on their way ([`pushdown`]); or owners send points, and the head does the
+//! rest ([`points`]). Series are named first, for many points and buckets; else they come with the buckets ([`OneRound`]).
 
 mod folds;
 mod groups;

@@ -50,3 +50,31 @@ fn names_are_not_empty_hold_no_control_characters_and_keys_stand_once() {
 fn tags_are_the_same_in_any_order() {
     assert_eq!(TagSet::new([("b", "2"), ("a", "1")]).unwrap(), TagSet::new([("a", "1"), ("b", "2")]).unwrap());
 }
+
+#[test]
+fn tags_in_common_are_those_on_which_all_agree_that_have_them() {
+    let set = |tags: &[(&'static str, &'static str)]| TagSet::new(tags.iter().copied()).unwrap();
+    for (sets, agreed, differ) in [
+        (vec![], set(&[]), vec![]),
+        (vec![set(&[("host", "a"), ("rack", "1")])], set(&[("host", "a"), ("rack", "1")]), vec![]),
+        (
+            vec![set(&[("host", "a"), ("rack", "1")]), set(&[("host", "b"), ("rack", "1")])],
+            set(&[("rack", "1")]),
+            vec!["host"],
+        ),
+        // One that only some have is no difference; the third differs from the first where the second agrees.
+        (
+            vec![
+                set(&[("core", "0"), ("host", "a")]),
+                set(&[("host", "a"), ("rack", "1")]),
+                set(&[("core", "1"), ("host", "a")]),
+            ],
+            set(&[("host", "a"), ("rack", "1")]),
+            vec!["core"],
+        ),
+    ] {
+        let (found, keys) = TagSet::in_common(&sets);
+        let keys: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        assert_eq!((found, keys), (agreed, differ), "{sets:?}");
+    }
+}
