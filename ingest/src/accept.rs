@@ -197,9 +197,11 @@ fn check_time(time: Timestamp, now: Timestamp, limits: &Limits) -> Result<(), Re
     let apart = |later: Timestamp, earlier: Timestamp| {
         Duration::from_micros(u64::try_from(later.micros().saturating_sub(earlier.micros())).unwrap_or(0))
     };
-    let ahead = apart(time, now);
-    if ahead > limits.ahead_max {
-        return Err(Reason::Ahead { time, ahead, max: limits.ahead_max });
+    if time > now {
+        let ahead = apart(time, now);
+        if ahead > limits.ahead_max {
+            return Err(Reason::Ahead { time, ahead, max: limits.ahead_max });
+        }
     }
     if let Some(max) = limits.age_max
         && apart(now, time) > max

@@ -132,9 +132,8 @@ struct PointSeer<'k> {
 
 impl PointSeer<'_> {
     fn foreseen(&self) -> Option<(&[u8], &[u8])> {
-        let (_, metric_len) = self.foreseen?;
-        let (_, key) = self.keys.foreseen()?;
-        key.split_at_checked(metric_len)
+        let (at, metric_len) = self.foreseen?;
+        self.keys.key(at)?.split_at_checked(metric_len)
     }
 
     /// What the raw names of `point` mean. Where they were not foreseen, they stand in `raw_key` afterwards.
