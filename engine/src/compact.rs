@@ -20,9 +20,10 @@ use crate::index::SeriesIndex;
 use crate::layout::{self, SEGMENTS, SERIES};
 use crate::manifest::{SegmentEntry, SeriesEntry};
 use crate::segment::SegmentWriter;
+use crate::segment::write::RunValues;
 use crate::series::{SeriesId, SeriesKey};
 use crate::series_file;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{SeriesPoints, Snapshot};
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
 use choose::Merge;
@@ -102,16 +103,20 @@ pub fn write_merged(
     let (min, max) = (merge.sequence_min, merge.sequence_max);
     let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
     let mut rows = 0;
-    for (series, range) in portions(source, merge.window)? {
+    for MergePortion { series, range, is_all } in portions(source, merge.window)? {
         for points in source.points(series, range) {
             if !go_on(rows) {
                 return Ok(None);
             }
-            let points = points?;
-            rows += points.times.len() as u64;
-            let values = (0..points.values.len()).map(|at| points.values.get(at));
-            let samples: Vec<(Timestamp, Value)> = points.times.iter().copied().zip(values).collect();
-            writer.push(points.series, &samples)?;
+            let SeriesPoints { series, times, values } = points?;
+            rows += times.len() as u64;
+            if is_all {
+                let times: Vec<i64> = times.into_iter().map(Timestamp::micros).collect();
+                writer.push_run(series, &times, RunValues::from(&values))?;
+            } else {
+                let samples: Vec<(Timestamp, Value)> = times.into_iter().zip(values.iter()).collect();
+                writer.push(series, &samples)?;
+            }
         }
     }
     let Some(encoded) = writer.finish()? else { return Ok(None) };
@@ -197,8 +202,16 @@ impl Flusher {
     }
 }
 
-/// What to read of `source` at a time: series in the order of rows, and a range.
-fn portions(source: &Snapshot, window: TimeRange) -> Result<Vec<(Vec<SeriesId>, TimeRange)>> {
+/// What is read at a time: series in the order of rows, in a range.
+struct MergePortion {
+    series: Vec<SeriesId>,
+    range: TimeRange,
+    /// Whether the range is all of the window.
+    is_all: bool,
+}
+
+/// What to read of `source`, portion by portion.
+fn portions(source: &Snapshot, window: TimeRange) -> Result<Vec<MergePortion>> {
     let mut rows: BTreeMap<SeriesId, u64> = BTreeMap::new();
     let mut bounds = (window.end, window.start);
     for segment in source.segments.iter() {
@@ -212,8 +225,9 @@ fn portions(source: &Snapshot, window: TimeRange) -> Result<Vec<(Vec<SeriesId>, 
     let mut portions = Vec::new();
     for part in series.chunk_by(|a, b| rows[a] <= SERIES_ROWS_MAX && rows[b] <= SERIES_ROWS_MAX) {
         let most = part.iter().map(|id| rows[id]).max().unwrap_or(0);
-        let ranges = if most <= SERIES_ROWS_MAX { vec![window] } else { stretches(bounds, most) };
-        portions.extend(ranges.into_iter().map(|range| (part.to_vec(), range)));
+        let is_all = most <= SERIES_ROWS_MAX;
+        let ranges = if is_all { vec![window] } else { stretches(bounds, most) };
+        portions.extend(ranges.into_iter().map(|range| MergePortion { series: part.to_vec(), range, is_all }));
     }
     Ok(portions)
 }

@@ -64,16 +64,16 @@ impl Memtable {
     pub fn append(&self, batch: &SampleBatch) {
         let mut row = self.rows.load(Ordering::Relaxed);
         let (mut first, mut last) = (Timestamp::MAX, Timestamp::MIN);
-        let mut samples = batch.iter();
-        while samples.len() > 0 {
+        let parts = batch.series().chunks(APPENDED_AT_ONCE).zip(batch.times().chunks(APPENDED_AT_ONCE));
+        for ((series, times), values) in parts.zip(batch.values().chunks(APPENDED_AT_ONCE)) {
             let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
-            for (series, time, value) in samples.by_ref().take(APPENDED_AT_ONCE) {
-                chains.push(series, time, value, row);
-                row += 1;
-                first = first.min(time);
-                last = last.max(time);
-            }
+            chains.extend(series, times, values, row);
+            row += series.len() as u32;
             self.bytes.store(chains.bytes(), Ordering::Relaxed);
+        }
+        // Samples of a tick have one time.
+        for ticks in batch.times().chunk_by(|a, b| a == b) {
+            (first, last) = (first.min(ticks[0]), last.max(ticks[0]));
         }
         if !batch.is_empty() {
             self.first.fetch_min(first.micros(), Ordering::Relaxed);

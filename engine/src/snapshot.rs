@@ -316,8 +316,7 @@ fn merge(mut pieces: Vec<Piece>) -> Option<Piece> {
         // Pieces of different hours: the common case.
         pieces.sort_by_key(|piece| piece.times[0]);
         return pieces.into_iter().reduce(|mut before, piece| {
-            before.times.extend(piece.times);
-            before.values.append(piece.values);
+            before.append(piece);
             before
         });
     }

@@ -8,6 +8,7 @@ pub mod frames;
 pub mod lines;
 mod memory;
 pub mod points;
+pub mod puts;
 #[cfg(test)]
 mod tests;
 
@@ -100,6 +101,15 @@ pub struct Accepted {
     pub rejected: usize,
 }
 
+impl Accepted {
+    fn reject(&mut self, index: usize, reason: Reason) {
+        self.rejected += 1;
+        if self.rejects.len() < REJECTS_TOLD_MAX {
+            self.rejects.push(Reject { index, reason });
+        }
+    }
+}
+
 /// Samples since the start, by what became of them.
 #[derive(Debug, Default)]
 pub struct AcceptCounters {
@@ -143,12 +153,7 @@ pub fn accept<'a>(
                 accepted.batch.push(series, sample.time, sample.value);
                 last = Some((sample, series));
             }
-            Err(reason) => {
-                accepted.rejected += 1;
-                if accepted.rejects.len() < REJECTS_TOLD_MAX {
-                    accepted.rejects.push(Reject { index, reason });
-                }
-            }
+            Err(reason) => accepted.reject(index, reason),
         }
     }
     counters.count(accepted.batch.len(), accepted.rejected);
@@ -197,9 +202,11 @@ fn check_time(time: Timestamp, now: Timestamp, limits: &Limits) -> Result<(), Re
     let apart = |later: Timestamp, earlier: Timestamp| {
         Duration::from_micros(u64::try_from(later.micros().saturating_sub(earlier.micros())).unwrap_or(0))
     };
-    let ahead = apart(time, now);
-    if ahead > limits.ahead_max {
-        return Err(Reason::Ahead { time, ahead, max: limits.ahead_max });
+    if time > now {
+        let ahead = apart(time, now);
+        if ahead > limits.ahead_max {
+            return Err(Reason::Ahead { time, ahead, max: limits.ahead_max });
+        }
     }
     if let Some(max) = limits.age_max
         && apart(now, time) > max

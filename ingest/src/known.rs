@@ -121,6 +121,11 @@ impl<T> Keys<T> {
         self.last = at.0;
     }
 
+    /// The raw bytes of a key; as [`Keys::meaning`].
+    pub fn key(&self, at: At) -> Option<&[u8]> {
+        self.entries.get(at.0 as usize).map(|entry| &*entry.key)
+    }
+
     /// `None` after everything was forgotten, which only [`Keys::insert`] and [`Keys::make_room`] do.
     pub fn meaning(&self, at: At) -> Option<&T> {
         self.entries.get(at.0 as usize).map(|entry| &entry.meaning)

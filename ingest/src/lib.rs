@@ -12,9 +12,9 @@
 //! # Where to begin
 //! There are two ways in. Bytes go through [`decode`], [`accept`] and [`writer`] to the engine; ticks of [`schedule`]
 //! let [`collect`] sample this machine, and its samples go to the [`writer`] too. A [`Writer`] does the decoding and
-//! checking as well: [`Writer::accept_lines`] takes line protocol, [`Writer::accept_points`] and [`Writer::accept`]
-//! take OpenTSDB's data points. Each returns a batch of good samples for [`Writer::submit`], and the rejects with their
-//! reasons.
+//! checking as well: [`Writer::accept_lines`] takes line protocol, [`Writer::accept_points`], [`Writer::accept_puts`]
+//! and [`Writer::accept`] take OpenTSDB's data points. Each returns a batch of good samples for [`Writer::submit`], and
+//! the rejects with their reasons.
 //!
 //! | module | contents |
 //! |---|---|

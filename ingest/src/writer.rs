@@ -37,10 +37,12 @@ use self::store::SampleStore;
 pub use self::tallies::{ClientProcess, ClientTallies, TALLIED_PROCESSES_MAX};
 use crate::accept::frames::{AcceptedFrame, BadFrame, SeriesTable};
 use crate::accept::lines::{AcceptedLines, LineRules};
+use crate::accept::puts::AcceptedPuts;
 use crate::accept::{self, AcceptCounters, Accepted, DecoderMemory, Limits};
 use crate::decode::Incoming;
 use crate::decode::frames::{ClientTally, SampleBlocks};
 use crate::decode::opentsdb::PutRules;
+use crate::decode::opentsdb::telnet::TelnetRules;
 use crate::default_tags::DefaultTags;
 use crate::known::Memories;
 
@@ -310,6 +312,20 @@ impl Writer {
         let mut memory = memories.take();
         memory.serve(tags);
         accept::points::accept(db, clock.now(), limits, counters, &mut memory.points, rules, body)
+    }
+
+    /// Sorts `put` lines of OpenTSDB's telnet, which come with the caller's numbers, into a batch for [`Writer::submit`],
+    /// rejects, and lines that are no samples. Work for the processor, as [`Writer::accept`].
+    pub fn accept_puts<'a>(
+        &self,
+        tags: &DefaultTags,
+        rules: &TelnetRules,
+        lines: impl IntoIterator<Item = (usize, &'a str)>,
+    ) -> AcceptedPuts {
+        let Handle { db, limits, clock, counters, memories, .. } = &*self.handle;
+        let mut memory = memories.take();
+        memory.serve(tags);
+        accept::puts::accept(db, clock.now(), limits, counters, &mut memory.points, rules, lines)
     }
 
     /// Sorts the samples of a frame of the client protocol into a batch and rejects.

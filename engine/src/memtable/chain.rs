@@ -26,6 +26,9 @@ const BLOCK_MAX: u32 = 32;
 /// Entries of a block that begins because a time is far from the others.
 const BLOCK_MIN: u32 = 2;
 
+/// The largest block before anything is in it.
+const EMPTY: [ChainEntry; BLOCK_MAX as usize] = [ChainEntry { bits: 0, offset: 0, row: 0 }; BLOCK_MAX as usize];
+
 /// A sample, or the head of a block: see [`ChainEntry::head`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChainEntry {
@@ -130,24 +133,48 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// `row` grows from one to the next.
-    pub fn push(&mut self, series: SeriesId, time: Timestamp, value: Value, row: u32) {
-        let row = if value.is_int() { row | INT_BIT } else { row };
-        let entry = ChainEntry { bits: value.to_bits(), offset: 0, row };
+    /// Adds samples, of which there are as many of each; their rows are counted from `row`, and grow from one call to the
+    /// next.
+    pub fn extend(&mut self, series: &[SeriesId], times: &[Timestamp], values: &[Value], row: u32) {
+        let mut at = 0;
+        loop {
+            at += self.fill_blocks(&series[at..], &times[at..], &values[at..], row + at as u32);
+            let (Some(series), Some(time), Some(value)) = (series.get(at), times.get(at), values.get(at)) else {
+                return;
+            };
+            self.push(*series, *time, *value, row + at as u32);
+            at += 1;
+        }
+    }
+
+    /// Adds samples as long as the last blocks of their series have room and begin at a time that is near; gives back how
+    /// many these are. Nothing is made meanwhile, so that what is looked up stays where it is.
+    fn fill_blocks(&mut self, series: &[SeriesId], times: &[Timestamp], values: &[Value], first_row: u32) -> usize {
+        let Self { places, chains, pages } = self;
+        let (places, pages) = (&places[..], &mut pages[..]);
+        for (at, ((series, time), value)) in series.iter().zip(times).zip(values).enumerate() {
+            let (page, place) = split_place(*series);
+            let Some(number) = places.get(page).and_then(|page| page.get(place)) else { return at };
+            let Some(chain) = chains.get_mut(number.wrapping_sub(1) as usize) else { return at };
+            let Some(Ok(offset)) = time.micros().checked_sub(chain.base).map(i32::try_from) else { return at };
+            let Some(place) = chain.take_place() else { return at };
+            let (page, place) = split(place);
+            let row = first_row + at as u32 | int_bit(*value);
+            pages[page][place] = ChainEntry { bits: value.to_bits(), offset, row };
+        }
+        times.len()
+    }
+
+    /// The first or second sample of a series, one that needs a new block, or one that is far from those before.
+    #[inline(never)]
+    fn push(&mut self, series: SeriesId, time: Timestamp, value: Value, row: u32) {
+        let entry = ChainEntry { bits: value.to_bits(), offset: 0, row: row | int_bit(value) };
         let at = match self.place(series).checked_sub(1) {
             Some(at) => at as usize,
             None => return self.start(Chain { series, samples: 1, base: time.micros(), entry }),
         };
-        let chain = &mut self.chains[at];
+        let mut chain = self.chains[at];
         let offset = time.micros().checked_sub(chain.base).and_then(|offset| i32::try_from(offset).ok());
-        if let Some(offset) = offset
-            && let Some(place) = chain.take_place()
-        {
-            let (page, place) = split(place);
-            self.pages[page][place] = ChainEntry { offset, ..entry };
-            return;
-        }
-        let mut chain = *chain;
         if chain.samples == 1 {
             // From now on it is a head with several entries.
             let block = self.cut(BLOCK_FIRST);
@@ -280,10 +307,14 @@ impl Chains {
         let number = self.pages.len() - 1;
         let page = &mut self.pages[number];
         let start = page.len();
-        page.resize(start + size as usize, ChainEntry::default());
+        page.extend_from_slice(&EMPTY[..size as usize]);
         // See ROWS_MAX.
         (number * PAGE + start) as u32
     }
+}
+
+fn int_bit(value: Value) -> u32 {
+    if value.is_int() { INT_BIT } else { 0 }
 }
 
 /// The page of an entry and its place there.

@@ -9,13 +9,12 @@ use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::index::SeriesIndex;
 use crate::manifest::SegmentEntry;
-use crate::segment::read::Loaded;
+use crate::segment::read::{Loaded, Piece};
 use crate::segment::rebuild::{self, Label};
-use crate::segment::write::Encoded;
+use crate::segment::write::{Encoded, RunValues};
 use crate::segment::{Run, SegmentWriter};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
-use crate::value::Value;
 
 #[derive(Debug)]
 pub enum Examined {
@@ -226,11 +225,17 @@ pub fn write_anew(
     let mut writer = SegmentWriter::new(&label.node, label.window, label.sequence_min, label.sequence_max)?;
     for id in ids {
         let Some(run) = loaded.run(id) else { continue };
+        let mut whole: Option<Piece> = None;
         rebuild::read_run(&loaded, run, &mut |piece| {
-            let times = piece.times.iter().map(|time| Timestamp::from_micros(*time));
-            let samples: Vec<(Timestamp, Value)> = times.zip(piece.values.iter()).collect();
-            writer.push(id, &samples)
+            match &mut whole {
+                Some(before) => before.append(piece),
+                none => *none = Some(piece),
+            }
+            Ok(())
         })?;
+        if let Some(Piece { times, values }) = &whole {
+            writer.push_run(id, times, RunValues::from(values))?;
+        }
     }
     writer.finish()
 }

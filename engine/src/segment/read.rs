@@ -191,6 +191,14 @@ pub struct Piece {
     pub values: Values,
 }
 
+impl Piece {
+    /// Adds a later one.
+    pub(crate) fn append(&mut self, later: Piece) {
+        self.times.extend(later.times);
+        self.values.append(later.values);
+    }
+}
+
 impl Loaded {
     /// # Errors
     /// Io; Corrupt when the index or the footer is not what `entry` says.

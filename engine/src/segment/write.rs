@@ -25,7 +25,7 @@ use super::{FORMAT, FORMAT_SHIFTED, SHIFT_MAX, schema};
 use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
-use crate::value::Value;
+use crate::value::{Value, Values};
 use group::{Group, RunStretch};
 
 /// Fewer low bits than these are not worth a column that says how many they are.
@@ -337,6 +337,16 @@ impl<'a> RunValues<'a> {
             RunValues::Ints(ints) => RunValues::Ints(&ints[range]),
             RunValues::Floats(floats) => RunValues::Floats(&floats[range]),
             RunValues::Any(values) => RunValues::Any(&values[range]),
+        }
+    }
+}
+
+impl<'a> From<&'a Values> for RunValues<'a> {
+    fn from(values: &'a Values) -> Self {
+        match values {
+            Values::Int(ints) => RunValues::Ints(ints),
+            Values::Float(floats) => RunValues::Floats(floats),
+            Values::Mixed(values) => RunValues::Any(values),
         }
     }
 }

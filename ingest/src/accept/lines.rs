@@ -13,6 +13,7 @@ use super::{AcceptCounters, Limits, Reason, check_time};
 use crate::decode::line::{
     self, Broken, Field, FieldValue, LineError, LineForesight, LinePrecision, Lines, SampleLine,
 };
+use crate::decode::words::starts_with;
 use crate::default_tags::DefaultTags;
 use crate::known::{At, KEY_BYTES_MAX, Keys};
 
@@ -263,7 +264,7 @@ impl LineSeries {
             let at = if self.cursor + step < count { self.cursor + step } else { self.cursor + step - count };
             let field = self.fields[at];
             let name = &self.names[field.start as usize..field.end as usize];
-            if rest.starts_with(name) {
+            if starts_with(rest, name) {
                 self.cursor = if at + 1 < count { at + 1 } else { 0 };
                 return Some((field.series, name.len() - 1));
             }

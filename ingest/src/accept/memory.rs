@@ -9,6 +9,7 @@ use crate::known::Keys;
 #[derive(Debug)]
 pub struct DecoderMemory {
     pub lines: Keys<LineSeries>,
+    /// Also of `put` lines: the key of a point begins with a quote, which no metric may hold.
     pub points: Keys<PointSeries>,
 }
 

@@ -15,14 +15,14 @@ use crate::decode::opentsdb::scan::{Next, PointForesight, PointScan, RawPoint};
 use crate::default_tags::DefaultTags;
 use crate::known::{At, Keys};
 
-/// What the raw metric and tags of a point mean.
+/// What the raw metric and tags of a point, or of a `put` line, mean.
 #[derive(Clone, Copy, Debug)]
 pub struct PointSeries {
     /// How much of the raw key is the metric; the rest is the tags.
-    metric_len: usize,
+    pub(super) metric_len: usize,
     /// As many as were sent.
-    tags: usize,
-    series: SeriesId,
+    pub(super) tags: usize,
+    pub(super) series: SeriesId,
 }
 
 /// The samples of `body` if all of it is good, and `None` otherwise. New series get their ids once that is known, and
@@ -132,9 +132,8 @@ struct PointSeer<'k> {
 
 impl PointSeer<'_> {
     fn foreseen(&self) -> Option<(&[u8], &[u8])> {
-        let (_, metric_len) = self.foreseen?;
-        let (_, key) = self.keys.foreseen()?;
-        key.split_at_checked(metric_len)
+        let (at, metric_len) = self.foreseen?;
+        self.keys.key(at)?.split_at_checked(metric_len)
     }
 
     /// What the raw names of `point` mean. Where they were not foreseen, they stand in `raw_key` afterwards.

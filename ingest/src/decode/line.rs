@@ -14,6 +14,8 @@ use std::borrow::Cow;
 
 use telem_engine::{Timestamp, Value};
 
+use super::words::starts_with;
+
 /// Longest line.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Most fields of a line.
@@ -194,6 +196,8 @@ impl LineForesight for Blind {
 pub struct Lines<'a> {
     body: &'a [u8],
     at: usize,
+    /// The last timestamp as it was sent, and its number: lines of a tick have one.
+    last_time: Option<(&'a [u8], i64)>,
     /// Of the line at `at`, from 1.
     number_at: usize,
     /// Of the line that was read last.
@@ -202,7 +206,7 @@ pub struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub fn new(body: &'a [u8]) -> Self {
-        Self { body, at: 0, number_at: 1, number: 0 }
+        Self { body, at: 0, last_time: None, number_at: 1, number: 0 }
     }
 
     /// The number of the line that was read last, from 1.
@@ -346,11 +350,20 @@ impl<'a> Lines<'a> {
 
     fn time(&mut self) -> Result<i64, LineError> {
         let rest = &self.body[self.at..];
+        let is_end = |len: usize| rest.get(len) != Some(&b',') && number::ends(rest.get(len));
+        if let Some((text, time)) = self.last_time
+            && starts_with(rest, text)
+            && is_end(text.len())
+        {
+            self.at += text.len();
+            return Ok(time);
+        }
         let (time, len) = number::time(rest)?;
-        if rest.get(len) == Some(&b',') || !number::ends(rest.get(len)) {
+        if !is_end(len) {
             return Err(LineError::Timestamp);
         }
         self.at += len;
+        self.last_time = Some((&rest[..len], time));
         Ok(time)
     }
 

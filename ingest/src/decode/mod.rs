@@ -8,6 +8,7 @@ pub mod lenient;
 pub mod line;
 pub mod opentsdb;
 pub mod proxy;
+pub(crate) mod words;
 
 use std::borrow::Cow;
 

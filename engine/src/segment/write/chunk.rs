@@ -24,6 +24,8 @@ use crate::segment::varint;
 
 /// As docs/format says.
 const ZSTD_LEVEL: i32 = 1;
+/// Bytes that zstd packs at once, at most.
+const ZSTD_BLOCK: usize = 128 << 10;
 /// Room of a thread that is kept for the next page.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
@@ -38,6 +40,57 @@ struct PackingRoom {
     levels: Vec<u8>,
     values: Vec<u8>,
     packed: Vec<u8>,
+}
+
+impl PackingRoom {
+    /// Levels and encoded values of a page.
+    fn fill<T>(&mut self, presence: Option<&RowPresence>, values: &[T], encode: impl FnOnce(&[T], &mut Vec<u8>)) {
+        self.levels.clear();
+        self.values.clear();
+        self.packed.clear();
+        if let Some(presence) = presence {
+            presence.encode(&mut self.levels);
+        }
+        encode(values, &mut self.values);
+    }
+
+    fn pack(&mut self) -> Result<()> {
+        self.packed.reserve(zstd::zstd_safe::compress_bound(self.values.len()));
+        let compressor = made(&mut self.compressor)?;
+        compressor.compress_to_buffer(&self.values, &mut self.packed).map_err(no_room)?;
+        Ok(())
+    }
+
+    /// Whether the values take no more than `bytes_max`, packed or not. A block at the end that has less room than it
+    /// might take would be packed in another way, so there is a block more room.
+    fn pack_within(&mut self, bytes_max: usize) -> Result<bool> {
+        if self.values.len() <= bytes_max {
+            return self.pack().map(|()| true);
+        }
+        let room = bytes_max + zstd::zstd_safe::compress_bound(ZSTD_BLOCK);
+        self.packed.resize(room.min(zstd::zstd_safe::compress_bound(self.values.len())), 0);
+        let compressor = made(&mut self.compressor)?;
+        // It fails where there is no room.
+        let len = compressor.compress_to_buffer(&self.values, &mut self.packed[..]).unwrap_or(usize::MAX);
+        self.packed.truncate(len);
+        Ok(len <= bytes_max)
+    }
+
+    /// What is in it could not be given back.
+    fn clear(&mut self) {
+        for room in [&mut self.values, &mut self.packed] {
+            room.clear();
+            room.shrink_to(KEPT_BYTES_MAX);
+        }
+    }
+}
+
+/// The compressor, which is made for the first page.
+fn made<'a>(compressor: &'a mut Option<Compressor<'static>>) -> Result<&'a mut Compressor<'static>> {
+    Ok(match compressor {
+        Some(compressor) => compressor,
+        none => none.insert(Compressor::new(ZSTD_LEVEL).map_err(no_room)?),
+    })
 }
 
 /// Numbers of a column, and the least and the greatest of them as Parquet wants these.
@@ -107,32 +160,45 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         encode: impl FnOnce(&[T], &mut Vec<u8>),
     ) -> Result<()> {
         PACKING.with_borrow_mut(|packing| {
-            let PackingRoom { compressor, levels, values: encoded, packed } = packing;
-            levels.clear();
-            encoded.clear();
-            packed.clear();
-            if let Some(presence) = presence {
-                presence.encode(levels);
-            }
-            encode(values, encoded);
-            let compressor = match compressor {
-                Some(compressor) => compressor,
-                none => none.insert(Compressor::new(ZSTD_LEVEL).map_err(no_room)?),
-            };
-            packed.reserve(zstd::zstd_safe::compress_bound(encoded.len()));
-            compressor.compress_to_buffer(encoded, packed).map_err(no_room)?;
-            let is_packed = packed.len() < levels.len() + encoded.len();
-            let page =
-                PageParts { rows, absent: rows - values.len(), levels, encoded, packed: is_packed.then_some(packed) };
-            self.note(&page, values);
-            self.put(&page);
-            for room in [encoded, packed] {
-                // What is in it could not be given back.
-                room.clear();
-                room.shrink_to(KEPT_BYTES_MAX);
-            }
+            packing.fill(presence, values, encode);
+            packing.pack()?;
+            self.add(packing, rows, values);
             Ok(())
         })
+    }
+
+    /// The same with a value in each row, unless the page would take more than `bytes_max`: then packing ends as soon as
+    /// that is known, false comes back, and nothing is added.
+    ///
+    /// # Errors
+    /// Internal when zstd cannot be used.
+    pub fn add_page_within(
+        &mut self,
+        bytes_max: usize,
+        values: &[T],
+        encode: impl FnOnce(&[T], &mut Vec<u8>),
+    ) -> Result<bool> {
+        PACKING.with_borrow_mut(|packing| {
+            packing.fill(None, values, encode);
+            let is_within = packing.pack_within(bytes_max)?;
+            if is_within {
+                self.add(packing, values.len(), values);
+            } else {
+                packing.clear();
+            }
+            Ok(is_within)
+        })
+    }
+
+    /// Adds what was packed.
+    fn add(&mut self, packing: &mut PackingRoom, rows: usize, values: &[T]) {
+        let PackingRoom { levels, values: encoded, packed, .. } = packing;
+        let is_packed = packed.len() < levels.len() + encoded.len();
+        let page =
+            PageParts { rows, absent: rows - values.len(), levels, encoded, packed: is_packed.then_some(packed) };
+        self.note(&page, values);
+        self.put(&page);
+        packing.clear();
     }
 
     /// For the page index.

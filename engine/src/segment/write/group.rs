@@ -2,7 +2,8 @@
 //!
 //! Where it is not clear which encoding of times is smaller, both are tried and the smaller one is kept. The first
 //! encodes differences, bit-packed in pages of [`PAGE_ROWS`], which suits regular times. The second splits the bytes of
-//! the times within one page, where the compressor finds the times that many series share.
+//! the times within one page, where the compressor finds the times that many series share; it ends as soon as it has
+//! become the larger one.
 
 use parquet::basic::Encoding;
 use parquet::file::properties::{WriterProperties, WriterVersion};
@@ -204,11 +205,12 @@ impl Group {
         let GroupColumns { series, mut times, ints, scales, floats } = self.columns;
         if let Some(whole) = self.whole_times {
             let mut shared = ColumnChunk::new(file.schema_descr().column(1), Encoding::BYTE_STREAM_SPLIT);
-            shared.add_page(whole.len(), None, &whole, |times, bytes| {
+            // Small pages are worth a little: a reader of few series decodes no others' times.
+            let bytes_max = times.len() - times.len() / 9;
+            let is_smaller = shared.add_page_within(bytes_max, &whole, |times, bytes| {
                 split::split(times.iter().map(|time| time.cast_unsigned()), bytes);
             })?;
-            // Small pages are worth a little: a reader of few series decodes no others' times.
-            if shared.len() + shared.len() / 8 < times.len() {
+            if is_smaller && shared.len() + shared.len() / 8 < times.len() {
                 times = shared;
             }
         }

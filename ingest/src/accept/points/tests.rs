@@ -132,6 +132,8 @@ fn whatever_is_unusual_or_wrong_is_left_to_the_thorough_way_and_leaves_nothing_b
         good.replace("1356998400", "13569984001234567"),
         good.replace("1356998400", "2000000000"),
         good.replace("1356998400", "1.5"),
+        good.replace("1356998400", "1356998400.5"),
+        good.replace("1356998400", "1356998400e0"),
         good.replace("\"value\":1", "\"value\":1,\"value\":2"),
         good.replace("\"value\":1", "\"value\":1,\"note\":2"),
         good.replace("\"value\":1,", ""),

@@ -48,6 +48,16 @@ fn a_line_holds_measurement_tags_fields_and_time() {
 }
 
 #[test]
+fn a_time_that_begins_as_that_of_the_line_before_is_read_to_its_end() {
+    let body = "m v=1 12\nm v=1 12 \nm v=1 123\nm v=1 12.5\nm v=1 12,\nm v=1 12a\nm v=1 12 3\nm v=1 12\r\nm v=1 12";
+    let (good, bad) = ("m{} v=1.0 @12", "bad timestamp: expected a whole number");
+    let trailing = "point is invalid: nothing may follow the timestamp";
+    let expected = [good, good, "m{} v=1.0 @123", bad, bad, bad, trailing, good, good];
+    let expected: Vec<String> = expected.iter().enumerate().map(|(at, line)| format!("{}: {line}", at + 1)).collect();
+    assert_eq!(read(body), expected);
+}
+
+#[test]
 fn values_are_floats_integers_unsigned_integers_booleans_and_strings() {
     for (value, expected) in [
         ("1", "1.0"),

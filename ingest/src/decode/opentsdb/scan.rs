@@ -11,6 +11,7 @@ use super::{DataPoint, PutRules, number, time};
 use crate::decode::Incoming;
 use crate::decode::digits::Decimal;
 use crate::decode::lenient::{Text, TextMap};
+use crate::decode::words::starts_with;
 
 /// Names that were seen before. An answer is the length of what `rest` starts with, and is believed: it must be a text
 /// that scanning found before in the same place.
@@ -50,6 +51,16 @@ pub struct PointScan<'a> {
     at: usize,
     rules: PutRules,
     state: ScanState,
+    /// The last timestamp as it was sent, and what it means: points of a tick have one.
+    last_time: Option<(&'a [u8], Timestamp)>,
+}
+
+/// What a data point has.
+enum PointMember {
+    Metric,
+    Timestamp,
+    Value,
+    Tags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +74,7 @@ enum ScanState {
 
 impl<'a> PointScan<'a> {
     pub fn new(body: &'a [u8], rules: &PutRules) -> Self {
-        Self { body, at: 0, rules: *rules, state: ScanState::Start }
+        Self { body, at: 0, rules: *rules, state: ScanState::Start, last_time: None }
     }
 
     pub fn next(&mut self, foresight: &mut impl PointForesight) -> Next<'a> {
@@ -99,17 +110,16 @@ impl<'a> PointScan<'a> {
         self.expect(b'{')?;
         loop {
             self.skip_blanks();
-            let name = self.string()?;
+            let member = self.member()?;
             self.skip_blanks();
             self.expect(b':')?;
             self.skip_blanks();
             // Of equal keys the last counts; they are unusual.
-            let before = match name {
-                b"\"metric\"" => metric.replace(self.metric(foresight)?).is_some(),
-                b"\"timestamp\"" => timestamp.replace(self.timestamp()?).is_some(),
-                b"\"value\"" => value.replace(self.value()?).is_some(),
-                b"\"tags\"" => tags.replace(self.tags(foresight)?).is_some(),
-                _ => return None,
+            let before = match member {
+                PointMember::Metric => metric.replace(self.metric(foresight)?).is_some(),
+                PointMember::Timestamp => timestamp.replace(self.timestamp()?).is_some(),
+                PointMember::Value => value.replace(self.value()?).is_some(),
+                PointMember::Tags => tags.replace(self.tags(foresight)?).is_some(),
             };
             if before {
                 return None;
@@ -124,6 +134,24 @@ impl<'a> PointScan<'a> {
             }
         }
         Some(RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? })
+    }
+
+    /// Compared at once with each that there is: the compiler makes words of these.
+    fn member(&mut self) -> Option<PointMember> {
+        let rest = &self.body[self.at..];
+        let (member, len) = if rest.starts_with(b"\"metric\"") {
+            (PointMember::Metric, b"\"metric\"".len())
+        } else if rest.starts_with(b"\"timestamp\"") {
+            (PointMember::Timestamp, b"\"timestamp\"".len())
+        } else if rest.starts_with(b"\"value\"") {
+            (PointMember::Value, b"\"value\"".len())
+        } else if rest.starts_with(b"\"tags\"") {
+            (PointMember::Tags, b"\"tags\"".len())
+        } else {
+            return None;
+        };
+        self.at += len;
+        Some(member)
     }
 
     fn metric(&mut self, foresight: &mut impl PointForesight) -> Option<&'a [u8]> {
@@ -172,12 +200,21 @@ impl<'a> PointScan<'a> {
 
     fn timestamp(&mut self) -> Option<Timestamp> {
         let rest = &self.body[self.at..];
+        if let Some((text, time)) = self.last_time
+            && starts_with(rest, text)
+            && !matches!(rest.get(text.len()), Some(b'0'..=b'9' | b'.'))
+        {
+            self.at += text.len();
+            return Some(time);
+        }
         let decimal = Decimal::read(rest);
         if !is_json(rest, &decimal) {
             return None;
         }
         self.at += decimal.len;
-        time(decimal.int().filter(|timestamp| *timestamp > 0)?, self.rules.precision)
+        let time = time(decimal.int().filter(|timestamp| *timestamp > 0)?, self.rules.precision)?;
+        self.last_time = Some((&rest[..decimal.len], time));
+        Some(time)
     }
 
     fn value(&mut self) -> Option<Value> {

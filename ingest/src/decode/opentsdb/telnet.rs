@@ -14,7 +14,9 @@ use telem_engine::{Timestamp, Value};
 use super::number::{self, NumberError};
 use super::{NonFinite, PointError, Precision, braced, check_name, time};
 use crate::decode::Incoming;
+use crate::decode::digits::Decimal;
 use crate::decode::lenient::ENTRIES_MAX;
+use crate::decode::words::starts_with;
 
 /// Longer integers are not read at all.
 const DIGITS_MAX: usize = 19;
@@ -114,6 +116,41 @@ pub fn put<'a>(line: &'a str, rules: &TelnetRules) -> Result<Incoming<'a>, PutEr
     let borrowed = |(key, value)| (Cow::Borrowed(key), Cow::Borrowed(value));
     let tags = tags.entries.into_iter().map(borrowed).collect();
     Ok(Incoming { metric: Cow::Borrowed(metric), tags, time: time.saturating_add_micros(time_beyond), value })
+}
+
+/// Reads time and value of lines in which both are plain: whole seconds or milliseconds, and a number without an exponent.
+#[derive(Debug, Default)]
+pub struct PutTimes<'a> {
+    /// The last time as it was sent, and what it means: lines of a tick have one.
+    last: Option<(&'a [u8], Timestamp)>,
+}
+
+impl<'a> PutTimes<'a> {
+    /// What `rest`, the line behind the metric and a blank, starts with, and what follows: a blank and the tags. They are
+    /// what [`put`] reads; `None` says nothing but that it must do so.
+    pub fn time_and_value(&mut self, rest: &'a [u8]) -> Option<(Timestamp, Value, &'a [u8])> {
+        let (time, rest) = self.time(rest)?;
+        let text = rest.strip_prefix(b" ")?;
+        let decimal = Decimal::read(text);
+        let value = if decimal.point { decimal.float().map(Value::Float) } else { decimal.int().map(Value::Int) };
+        let tags = &text[decimal.len..];
+        (tags.first() == Some(&b' ')).then_some((time, value?, tags))
+    }
+
+    fn time(&mut self, rest: &'a [u8]) -> Option<(Timestamp, &'a [u8])> {
+        if let Some((text, time)) = self.last
+            && starts_with(rest, text)
+            && rest.get(text.len()) == Some(&b' ')
+        {
+            return Some((time, &rest[text.len()..]));
+        }
+        let decimal = Decimal::read(rest);
+        let (text, rest) = rest.split_at(decimal.len);
+        let count = decimal.int().filter(|count| *count > 0)?;
+        let time = time(count, Precision::BySize).filter(|_| rest.first() == Some(&b' '))?;
+        self.last = Some((text, time));
+        Some((time, rest))
+    }
 }
 
 /// The tags of a line.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use telem_engine::{Durability, ErrorKind, SampleBatch};
+use telem_ingest::accept::puts::AcceptedPuts;
 use telem_ingest::decode::opentsdb::telnet::{self, PutError, TelnetRules};
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::{WriteError, Writer};
@@ -81,29 +82,24 @@ fn sort(telnet: &Telnet, tags: &DefaultTags, run: &str) -> DecodedLines {
         return sorted;
     };
     let rules: TelnetRules = telnet.rules();
-    let mut errors = Vec::new();
-    let samples = lines.iter().enumerate().filter_map(|(at, line)| match telnet::put(line, &rules) {
-        Ok(sample) => Some((at, sample)),
-        Err(error) => {
-            sorted.invalid_values += u64::from(matches!(error, PutError::NotANumber(_)));
-            errors.push((at, error.to_string()));
-            None
-        }
-    });
-    if telnet.state().level < LEVEL {
-        samples.for_each(drop);
+    let numbered = lines.iter().copied().enumerate();
+    let AcceptedPuts { accepted, refused } = if telnet.state().level < LEVEL {
+        let refused = numbered.filter_map(|(at, line)| Some((at, telnet::put(line, &rules).err()?))).collect();
+        AcceptedPuts { refused, ..AcceptedPuts::default() }
     } else {
-        let accepted = writer.accept(tags, samples);
-        sorted.batch = accepted.batch;
-        let told = accepted.rejects.len();
-        errors.extend(accepted.rejects.iter().map(|one| (one.index, format!("illegal argument: {}", one.reason))));
-        errors.sort_by_key(|(at, _)| *at);
-        if accepted.rejected > told {
-            let more = format!("illegal argument: {} more lines are not stored", accepted.rejected - told);
-            errors.push((lines.len(), more));
-        }
+        writer.accept_puts(tags, &rules, numbered)
+    };
+    let invalid = refused.iter().filter(|(_, error)| matches!(error, PutError::NotANumber(_)));
+    sorted.invalid_values = invalid.count() as u64;
+    let mut errors: Vec<(usize, String)> = refused.iter().map(|(at, error)| (*at, error.to_string())).collect();
+    errors.extend(accepted.rejects.iter().map(|one| (one.index, format!("illegal argument: {}", one.reason))));
+    errors.sort_by_key(|(at, _)| *at);
+    let told = accepted.rejects.len();
+    if accepted.rejected > told {
+        let more = format!("illegal argument: {} more lines are not stored", accepted.rejected - told);
+        errors.push((lines.len(), more));
     }
-    sorted.errors = errors;
+    (sorted.batch, sorted.errors) = (accepted.batch, errors);
     sorted
 }
 
