@@ -62,7 +62,7 @@ pub async fn answer(queries: &Queries, question: &Question) -> Result<Vec<Group>
     };
     assert!(answer.missing.is_empty(), "{:?}", answer.missing);
     let groups = answer.groups.into_iter().map(|group| Group {
-        tags: group.tags,
+        tags: group.tags.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         aggregate_tags: group.aggregate_tags,
         points: group.points.into_iter().map(|(time, value)| (millis(time), number(value))).collect(),
     });

@@ -494,6 +494,11 @@ pub(super) trait BucketFold: Send {
     fn finish(self: Box<Self>) -> (Vec<Timestamp>, Vec<f64>);
 }
 
+/// Those of buckets that are filled side by side.
+type FourStates<K> = [<K as Kernel>::State; SIDE_BY_SIDE];
+/// Makes them of values that may be NaN, which nothing does.
+type FourOfAny<K> = fn(&[f64]) -> FourStates<K>;
+
 /// Makes buckets of `step`, counted from the epoch.
 pub(super) struct BucketGrid<K: Kernel> {
     step: Step,
@@ -543,7 +548,7 @@ impl<K: Kernel> BucketGrid<K> {
         start: i64,
         share: usize,
         values: &[T],
-        side_by_side: impl Fn(&[T]) -> [K::State; SIDE_BY_SIDE],
+        side_by_side: impl Fn(&[T]) -> FourStates<K>,
     ) -> usize {
         let step = self.step.micros();
         let (mut start, mut used) = (start, 0);
@@ -568,7 +573,7 @@ impl<K: Kernel> BucketGrid<K> {
         &mut self,
         ticks: Ticks<'_>,
         values: &[T],
-        side_by_side: Option<impl Fn(&[T]) -> [K::State; SIDE_BY_SIDE]>,
+        side_by_side: Option<impl Fn(&[T]) -> FourStates<K>>,
         fold: impl Fn(&mut K::State, &[T]),
     ) {
         let mut at = 0;
@@ -610,8 +615,7 @@ fn fold_any<K: Kernel>(state: &mut K::State, values: &[f64]) {
 impl<K: Kernel> BucketFold for BucketGrid<K> {
     fn push(&mut self, ticks: Ticks<'_>, values: &[f64], known: KnownValues) {
         if known == KnownValues::Nothing {
-            let none: Option<fn(&[f64]) -> [K::State; SIDE_BY_SIDE]> = None;
-            return self.push_by(ticks, values, none, fold_any::<K>);
+            return self.push_by(ticks, values, None::<FourOfAny<K>>, fold_any::<K>);
         }
         let help = K::help(values, known);
         let side_by_side = |values: &[f64]| K::side_by_side(values, help);

@@ -159,7 +159,7 @@ impl Chains {
             let Some(Ok(offset)) = time.micros().checked_sub(chain.base).map(i32::try_from) else { return at };
             let Some(place) = chain.take_place() else { return at };
             let (page, place) = split(place);
-            let row = first_row + at as u32 | int_bit(*value);
+            let row = (first_row + at as u32) | int_bit(*value);
             pages[page][place] = ChainEntry { bits: value.to_bits(), offset, row };
         }
         times.len()

@@ -34,7 +34,7 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
 /// Whether nothing is to be written otherwise, as in nearly all names. Without an early end, so that many bytes are looked
 /// at at once.
 fn is_plain(text: &str) -> bool {
-    let plain = |byte: u8| (byte >= b' ') & (byte < 0x7f) & (byte != b'"') & (byte != b'\\');
+    let plain = |byte: u8| (b' '..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\');
     text.bytes().fold(true, |all, byte| all & plain(byte))
 }
 
