@@ -478,7 +478,7 @@ pub fn tables() -> Vec<LimitRow> {
     ]
 }
 
-/// Limits of imports of databases.
+/// Limits of imports of databases and traces.
 pub fn imports() -> Vec<LimitRow> {
     vec![
         LimitRow::new(

@@ -256,13 +256,10 @@ impl Trace {
         }
         let pieces = match &self.of {
             TraceOf::Live { slot, begin, .. } => {
-                let place =
-                    RunPlace { id: self.desc.jobid.clone(), slot: *slot, begin: *begin, imported_from: None };
+                let place = RunPlace { id: self.desc.jobid.clone(), slot: *slot, begin: *begin, imported_from: None };
                 pieces_of_run(live, snapshot, places, &place, name)?
             }
-            TraceOf::Finished(run) => {
-                pieces_of_run(live, snapshot, places, &RunPlace::of(run), name)?
-            }
+            TraceOf::Finished(run) => pieces_of_run(live, snapshot, places, &RunPlace::of(run), name)?,
             TraceOf::Sum(_) => pieces_of_sum(live, snapshot, places, self.desc.jobid == MAIN, name)?,
         };
         Ok(match metric.kind {

@@ -37,11 +37,21 @@ const DESC: &str = "Desc";
 #[derive(Debug, PartialEq, Eq)]
 pub enum FrameFound<'a> {
     /// All bytes of a frame, the first of which is the file's byte `at`.
-    Frame { at: u64, bytes: &'a [u8] },
+    Frame {
+        at: u64,
+        bytes: &'a [u8],
+    },
     /// The file ends within it: its writer was killed, or still writes.
-    CutOff { at: u64, expected: u64, found: u64 },
+    CutOff {
+        at: u64,
+        expected: u64,
+        found: u64,
+    },
     /// Such a length was never written: where the next frame begins is not known.
-    TooLong { at: u64, length: u64 },
+    TooLong {
+        at: u64,
+        length: u64,
+    },
     End,
 }
 
@@ -177,9 +187,11 @@ impl<'a> TraceFrame<'a> {
         };
         match frame.rest.len() as u64 {
             0 => Ok(decoded),
-            found => {
-                Err(FrameFault::Number { at: frame.at(), expected: "no byte behind the frame's value".to_owned(), found })
-            }
+            found => Err(FrameFault::Number {
+                at: frame.at(),
+                expected: "no byte behind the frame's value".to_owned(),
+                found,
+            }),
         }
     }
 }
