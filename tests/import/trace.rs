@@ -103,14 +103,15 @@ fn app(id: &str) -> TraceBytes {
 }
 
 const VALUES: &str = "SELECT metric, tags['proxy.job'] AS job, tags['op'] AS op, tags['rank'] AS rank, host, \
-                      date_part('epoch', ts) - 1700000000 AS at, value FROM samples ORDER BY 1, 2, 6";
+                      round(date_part('epoch', ts) - 1700000000, 3) AS seconds, value FROM samples ORDER BY 1, 2, 6";
 
 /// Rows of `VALUES` as text: metric, job, op, rank, host, time, value.
 fn values(save: &Path) -> Vec<String> {
     let rows = sql(save, VALUES);
     let shown = |value: &Json| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let row =
-        |row: &Json| ["metric", "job", "op", "rank", "host", "at", "value"].map(|column| shown(&row[column])).join(" ");
+    let row = |row: &Json| {
+        ["metric", "job", "op", "rank", "host", "seconds", "value"].map(|column| shown(&row[column])).join(" ")
+    };
     rows.as_array().unwrap().iter().map(row).collect()
 }
 

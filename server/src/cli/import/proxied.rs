@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use telem_engine::{MetaChange, MetricKind, MetricMeta, Timestamp};
-use telem_ingest::counters::LaneTags;
 use telem_ingest::counters::store::series_key;
 use telem_ingest::decode::proxy::CounterKind;
 
@@ -81,7 +80,7 @@ pub fn series(
     job: &str,
     counter: &ProxyMetric<'_>,
 ) -> Result<Option<SeriesPlace>, CliFailure> {
-    let tags: LaneTags = imported_tags(importing.store.default_node(), job);
+    let tags = imported_tags(importing.store.default_node(), job);
     let key = match series_key(&counter.name, &tags) {
         Ok(key) => key,
         Err(error) => {

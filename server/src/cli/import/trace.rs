@@ -177,7 +177,7 @@ impl TracedJob {
     ) -> Result<(), CliFailure> {
         let why = match self.counters.get(&id) {
             Some(Some(known)) if known.name != name => {
-                let [known, name] = [&known.name, name].map(str::escape_debug);
+                let [known, name] = [&*known.name, name].map(str::escape_debug);
                 format!("counter {} is '{known}' already, and now '{name}'", count(id))
             }
             Some(_) => return Ok(()),
