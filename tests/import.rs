@@ -4,6 +4,7 @@
 //! `tests/py/test_import.py` imports what the real packages write.
 
 mod dragon;
+mod trace;
 
 use std::fs;
 use std::io::Write;

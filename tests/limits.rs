@@ -68,7 +68,7 @@ fn tables() -> Vec<LimitTable> {
             note: "Of launching: [launching.md](launching.md#limits).\n",
             ..table("A job (`server`)", jobs::job())
         },
-        table("Imports of databases (`telem import`)", limits::imports()),
+        table("Imports (`telem import`)", limits::imports()),
         table("Tables on a terminal (`telem sql`, `telem info`)", limits::tables()),
     ]
 }

@@ -16,6 +16,8 @@ use telem_ingest::writer::{MEMORY_LOOKS_MAX, OTHERS_SHARE, TALLIED_PROCESSES_MAX
 
 use crate::cli::import::dragon::open::{LOCKED_WAIT, ROW_BYTES_MAX};
 use crate::cli::import::dragon::spread::{ROW_BYTES, ROWS_MAX, SECOND};
+use crate::cli::import::trace::frames::{TRACE_DESC_BYTES_MAX, TRACE_FRAME_BYTES_MAX};
+use crate::cli::import::trace::{TRACE_COUNTERS_MAX, TRACE_TEXTS_BYTES_MAX};
 use crate::cli::info::TERMINAL_METRICS;
 use crate::cli::service::MEMORY_BYTES_MAX;
 use crate::cli::sql::{COUNT_WAIT, MORE_MAX};
@@ -476,7 +478,7 @@ pub fn tables() -> Vec<LimitRow> {
     ]
 }
 
-/// Limits of imports of databases.
+/// Limits of imports of databases and traces.
 pub fn imports() -> Vec<LimitRow> {
     vec![
         LimitRow::new(
@@ -494,6 +496,26 @@ pub fn imports() -> Vec<LimitRow> {
             "points of a series in a second (`SECOND`)",
             count(SECOND.unsigned_abs()),
             "the row is left out, and named",
+        ),
+        LimitRow::new(
+            "bytes of a frame of Metric Proxy's trace (`TRACE_FRAME_BYTES_MAX`)",
+            bytes(TRACE_FRAME_BYTES_MAX),
+            "the rest of the file is left out, which is said",
+        ),
+        LimitRow::new(
+            "bytes of a trace's description of its job (`TRACE_DESC_BYTES_MAX`)",
+            bytes(TRACE_DESC_BYTES_MAX as u64),
+            "the file is left out, and named",
+        ),
+        LimitRow::new(
+            "counters of a trace (`TRACE_COUNTERS_MAX`)",
+            count(TRACE_COUNTERS_MAX),
+            "further ones are left out, and named",
+        ),
+        LimitRow::new(
+            "bytes of their names and documentation (`TRACE_TEXTS_BYTES_MAX`)",
+            bytes(TRACE_TEXTS_BYTES_MAX as u64),
+            "further ones are left out, and named",
         ),
     ]
 }

@@ -2,8 +2,9 @@
 //!
 //! Readers of tables ([`text`], [`columns`], [`json`]) turn a file into rows of cells; [`table`] decides once what each
 //! column means and turns rows into samples. Readers of logs ([`tensorboard`], [`wandb`]) have values by step, which
-//! [`steps`] turns into samples. [`dragon`] has databases with points of many nodes. [`store`] writes them where they appear as a whole or not at
-//! all. [`report`] has what was said, refused and counted.
+//! [`steps`] turns into samples. [`dragon`] has databases with points of many nodes. Of Metric Proxy's jobs [`profile`] has
+//! last values and [`trace`] those by time, and [`proxied`] makes one run of both. [`store`] writes them where they appear
+//! as a whole or not at all. [`report`] has what was said, refused and counted.
 
 mod columns;
 pub mod dragon;
@@ -12,6 +13,7 @@ mod json;
 mod leveldb;
 mod names;
 mod profile;
+mod proxied;
 mod report;
 mod steps;
 mod store;
@@ -19,6 +21,7 @@ mod table;
 mod tensorboard;
 mod text;
 mod times;
+pub mod trace;
 mod wandb;
 
 use std::path::PathBuf;
@@ -38,6 +41,7 @@ use crate::settings::{self, RunLabels};
 use crate::state::VERSION;
 use input::{ImportFile, ImportFormat};
 use names::CleanNames;
+use proxied::ProxiedRuns;
 use report::ImportReport;
 use store::ImportStore;
 use table::TableRules;
@@ -49,8 +53,9 @@ use times::ImportTimeUnit;
 /// Every other column with numbers becomes a metric and every text a tag, unless one column has names of metrics and
 /// another their values (--metric, --value). What `telem export` wrote comes back sample for sample. Of TensorBoard's logs
 /// come the scalars with their steps, of an offline run of wandb its history, figures and settings, of Dragon's databases
-/// every point of every node, of Metric Proxy's profiles the last values, for `telem proxy` to list. DIR appears when it is complete: an import that fails leaves nothing behind. Rows that
-/// cannot be taken are named with their reason.
+/// every point of every node, of Metric Proxy's traces the values and of its profiles the last ones, for `telem proxy` to
+/// list. DIR appears when it is complete: an import that fails leaves nothing behind. Rows that cannot be taken are named
+/// with their reason.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ImportArgs {
@@ -127,6 +132,7 @@ Examples:
   telem import lightning_logs --save runs/f       # TensorBoard
   telem import wandb/latest-run --save runs/g     # an offline run of wandb
   telem import ts_*.db -o runs/h                  # Dragon's databases, of all nodes
+  telem import ~/.proxyprofiles -o runs/i         # profiles and traces of Metric Proxy
 
 Then:
   telem ls runs
@@ -145,6 +151,7 @@ pub struct Importing {
     pub names: CleanNames,
     pub run: FileRun,
     pub rules: TableRules,
+    pub proxied: ProxiedRuns,
 }
 
 /// What files say of the run itself.
@@ -170,10 +177,13 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
         names: CleanNames::default(),
         run: FileRun { node, ..FileRun::default() },
         rules: rules(args)?,
+        proxied: ProxiedRuns::default(),
     };
     let mut events = EventRuns::default();
     let (databases, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.format == ImportFormat::Dragon);
-    for file in others {
+    let (traces, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|file| file.format == ImportFormat::Trace);
+    // A profile completes what the trace of its run says.
+    for file in traces.into_iter().chain(others) {
         match file.format {
             ImportFormat::Csv => text::read(&mut importing, file)?,
             ImportFormat::Parquet => columns::parquet(&mut importing, file)?,
@@ -182,6 +192,7 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
             ImportFormat::Tensorboard => events.read(&mut importing, file)?,
             ImportFormat::Wandb => wandb::read(&mut importing, file)?,
             ImportFormat::Proxy => profile::read(&mut importing, file)?,
+            ImportFormat::Trace => trace::read(&mut importing, file)?,
             ImportFormat::Dragon => {}
         }
         importing.report.done(file.bytes);

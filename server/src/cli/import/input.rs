@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use flate2::bufread::MultiGzDecoder;
 use serde_json::Value as Json;
 
-use super::{dragon, leveldb, profile};
+use super::{dragon, leveldb, profile, trace};
 use crate::cli::{CliFailure, tfrecord};
 
 /// What a directory of an export names its files in.
@@ -43,6 +43,8 @@ pub enum ImportFormat {
     Dragon,
     /// Profiles of jobs that Metric Proxy v2 left
     Proxy,
+    /// Traces of jobs that Metric Proxy v2 left
+    Trace,
 }
 
 /// A file that can be opened.
@@ -186,6 +188,9 @@ fn format_of(start: &[u8]) -> Result<ImportFormat, &'static str> {
     if tfrecord::is_start(start) {
         return Ok(ImportFormat::Tensorboard);
     }
+    if trace::frames::is_start(start) {
+        return Ok(ImportFormat::Trace);
+    }
     let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
     match text.iter().find(|byte| !byte.is_ascii_whitespace()) {
         None => Err("the file is empty"),
@@ -230,7 +235,7 @@ fn of_directory(dir: &Path, format: Option<ImportFormat>, named: usize) -> Resul
 }
 
 /// The event files below a directory, each of the run that its directory is; or the one file of wandb; or all
-/// of Dragon; or all profiles of Metric Proxy.
+/// of Dragon; or all profiles and traces of Metric Proxy.
 fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let mut below = Vec::new();
     walk(dir, DEPTH_MAX, &mut below)?;
@@ -256,10 +261,14 @@ fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let runs: Vec<&PathBuf> = below.iter().filter(|path| path.extension().is_some_and(|end| end == "wandb")).collect();
     let dragons =
         below.iter().filter(|path| path.file_name().is_some_and(|name| dragon::is_called_so(&name.to_string_lossy())));
-    let profiles = below.iter().filter(|path| path.extension().is_some_and(|end| end == profile::EXTENSION));
+    let proxied = below.iter().filter_map(|path| {
+        let is = |end: &str| path.extension().is_some_and(|extension| extension == end);
+        let format = if is(profile::EXTENSION) { ImportFormat::Proxy } else { ImportFormat::Trace };
+        (is(profile::EXTENSION) || is(trace::EXTENSION)).then_some((path, format))
+    });
     match &*runs {
         [] if dragons.clone().next().is_some() => dragons.map(|path| file(path, Some(ImportFormat::Dragon))).collect(),
-        [] if profiles.clone().next().is_some() => profiles.map(|path| file(path, Some(ImportFormat::Proxy))).collect(),
+        [] if proxied.clone().next().is_some() => proxied.map(|(path, format)| file(path, Some(format))).collect(),
         [] => Err(CliFailure::Failed(format!(
             "{} is a directory without files of telem export, TensorBoard, wandb, Dragon or Metric Proxy; name the files in it",
             dir.display()

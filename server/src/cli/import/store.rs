@@ -171,6 +171,16 @@ impl ImportStore {
     ) -> Result<SeriesPlace, SeriesRefusal> {
         let bad = |error: telem_engine::Error| SeriesRefusal::Name(error.to_string());
         let key = SeriesKey::new(metric, TagSet::new(tags).map_err(bad)?).map_err(bad)?;
+        self.series_of(known, node, &key)
+    }
+
+    /// The series of a key, which `known` calls from here on.
+    pub fn series_of(
+        &mut self,
+        known: &[u8],
+        node: Option<&str>,
+        key: &SeriesKey,
+    ) -> Result<SeriesPlace, SeriesRefusal> {
         let default;
         let node = match node {
             Some(node) => node,
@@ -180,15 +190,15 @@ impl ImportStore {
             }
         };
         let node = self.node(node)?;
-        let series = self.nodes[node].db.series(&key).map_err(|error| match error.kind() {
+        let series = self.nodes[node].db.series(key).map_err(|error| match error.kind() {
             ErrorKind::Invalid => SeriesRefusal::Name(error.to_string()),
             _ => SeriesRefusal::Failed(CliFailure::failed(error)),
         })?;
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        if !self.metrics.contains(metric) {
-            self.metrics.insert(metric.to_owned());
+        if !self.metrics.contains(key.metric()) {
+            self.metrics.insert(key.metric().to_owned());
         }
         let place = SeriesPlace { node, series };
         self.known.insert(known.to_vec(), place);

@@ -131,17 +131,20 @@ fn keep_parts(live: &ProxyLive, kind: &str, key: &str, readings: &[CounterReadin
     parts
 }
 
-/// The records of a run that another server saw, with its last values.
-pub fn imported_records(run: &FinishedRun, metrics: &[ProxyMetric<'_>]) -> Vec<StateRecord> {
+/// The records of a run that another server saw, with its last values, in the place of those with `counters_before`.
+pub fn imported_records(run: &FinishedRun, metrics: &[ProxyMetric<'_>], counters_before: usize) -> Vec<StateRecord> {
     let parts = metrics.chunks(PART_COUNTERS).enumerate();
     let mut records: Vec<StateRecord> =
         parts.map(|(part, metrics)| StateRecord::new(PROFILE, part_key(&run.key, part), text(&metrics))).collect();
+    let parts = records.len();
+    let surplus = parts..counters_before.div_ceil(PART_COUNTERS);
+    records.extend(surplus.map(|part| StateRecord::removal(PROFILE, part_key(&run.key, part))));
     let record = RunRecord {
         desc: run.desc.clone(),
         begin: run.begin.micros(),
         end: Some(run.end.micros()),
         slot: run.slot,
-        parts: records.len(),
+        parts,
         is_imported: true,
         own: None,
     };
@@ -249,6 +252,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
             begin,
             end: Timestamp::from_micros(record.end.unwrap_or(record.begin)),
             slot: record.slot,
+            is_imported: record.is_imported,
         };
         if record.is_imported {
             live.runs.add_finished(run);
@@ -501,11 +505,7 @@ pub fn forget_old_profiles(live: &ProxyLive) {
     let base = base.and_then(|text| serde_json::from_str::<Vec<ProxyMetric<'static>>>(&text).ok()).unwrap_or_default();
     let mut sums: BTreeMap<Arc<str>, CounterReading> =
         base.into_iter().map(ProxyMetric::reading).map(|reading| (Arc::clone(&reading.name), reading)).collect();
-    let is_imported = |run: &FinishedRun| {
-        let record = snapshot.meta().record(RUN, &run.key);
-        record.and_then(|text| serde_json::from_str::<RunRecord>(&text).ok()).is_some_and(|record| record.is_imported)
-    };
-    for run in old.iter().filter(|run| !is_imported(run)) {
+    for run in old.iter().filter(|run| !run.is_imported) {
         for reading in own_profile(live, run) {
             let CounterValue::Counter(value) = reading.value else { continue };
             let sum = sums.entry(Arc::clone(&reading.name));

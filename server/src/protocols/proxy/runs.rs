@@ -40,6 +40,15 @@ pub struct FinishedRun {
     pub end: Timestamp,
     /// The slot of its samples, where jobs share the database.
     pub slot: Option<u32>,
+    /// It ran under another server, and counts in no sum of this one.
+    pub is_imported: bool,
+}
+
+impl FinishedRun {
+    /// The node whose samples it has.
+    pub fn node(&self) -> &str {
+        self.key.split_once('/').map_or(&self.key, |(node, _)| node)
+    }
 }
 
 /// A run that is live, or was a moment ago.
@@ -94,7 +103,7 @@ impl LiveRun {
 
     fn finished(&self, end: Timestamp) -> FinishedRun {
         let (key, desc) = (Arc::clone(&self.key), self.desc.clone());
-        FinishedRun { key, desc, begin: self.begin, end, slot: self.slot }
+        FinishedRun { key, desc, begin: self.begin, end, slot: self.slot, is_imported: false }
     }
 }
 
@@ -489,6 +498,19 @@ pub(super) fn lane_tags(live: &ProxyLive, id: &str, slot: Option<u32>) -> LaneTa
         _ => Vec::new(),
     };
     LaneTags { default, more, prefix: "" }
+}
+
+/// The tags of what another server of a node counted for a job.
+pub fn imported_tags(node: &str, id: &str) -> LaneTags {
+    let default = DefaultTags::of_process(node.into(), None);
+    // No tag has an empty value: such a job is none.
+    let more = if id.is_empty() { Vec::new() } else { vec![(JOB_TAG.into(), id.escape_debug().to_string().into())] };
+    LaneTags { default, more, prefix: "" }
+}
+
+/// Whether an id is that of a sum, which is no job.
+pub fn is_sum(id: &str) -> bool {
+    id == MAIN || id.starts_with(NODE)
 }
 
 /// What holds the slot of a job, where jobs share the server and it is another than the server's own.

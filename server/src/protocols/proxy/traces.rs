@@ -8,7 +8,8 @@
 //! at 0, so what a series rises within its runs is added up, and what nobody knows any more, such as runs whose samples
 //! retention dropped, counts from the beginning.
 //!
-//! What the [`node`] was like has samples under telem's own names.
+//! What the [`node`] was like has samples under telem's own names. A run that another server saw, and that was imported,
+//! has its own samples of that, and is in no sum.
 
 mod grid;
 mod node;
@@ -37,7 +38,7 @@ use super::live::{
 };
 use super::profiles;
 use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
-use super::runs::{FinishedRun, JOB_TAG, lane_tags};
+use super::runs::{FinishedRun, JOB_TAG, imported_tags, lane_tags};
 use super::shapes::{JobDesc, MetricValue, finite};
 
 /// Most points of one metric.
@@ -143,6 +144,16 @@ impl Trace {
         ids.iter().filter_map(|id| Self::find(live, id)).chain(over).collect()
     }
 
+    /// Whether another server saw it.
+    fn is_imported(&self) -> bool {
+        matches!(&self.of, TraceOf::Finished(run) if run.is_imported)
+    }
+
+    /// Whether a metric of it is one of the node's, which this server samples under names of its own.
+    fn is_of_node(&self, live: &ProxyLive, name: &str) -> bool {
+        !self.is_imported() && live.system.doc(name).is_some()
+    }
+
     fn info(&self, live: &ProxyLive, sample_bytes: f64) -> TraceInfo {
         let now = live.state.clock.now();
         let (counters, begin, end) = match &self.of {
@@ -186,7 +197,7 @@ impl Trace {
             CounterValue::Counter(_) => true,
             CounterValue::Gauge(gauge) => gauge.hits == 1.0,
         };
-        let of_node = readings.into_iter().filter(|reading| live.system.doc(&reading.name).is_some());
+        let of_node = readings.into_iter().filter(|reading| self.is_of_node(live, &reading.name));
         let with_data = of_node.filter(|reading| reading.value.has_data() && is_of_one(reading.value));
         with_data.map(TracedMetric::of).collect()
     }
@@ -206,13 +217,13 @@ impl Trace {
             TraceOf::Sum(scope) | TraceOf::Live { scope, .. } => live.table.all(*scope),
             TraceOf::Finished(run) => keeping::profile(live, run),
         };
-        let is_counted = |name: &str| live.system.doc(name).is_none();
-        let counted = readings.into_iter().filter(|reading| reading.value.has_data() && is_counted(&reading.name));
+        let is_counted = |reading: &CounterReading| !self.is_of_node(live, &reading.name);
+        let counted = readings.into_iter().filter(|reading| reading.value.has_data() && is_counted(reading));
         counted.map(TracedMetric::of).collect()
     }
 
     fn metric(&self, live: &ProxyLive, name: &str) -> Option<TracedMetric> {
-        if live.system.doc(name).is_some() {
+        if self.is_of_node(live, name) {
             return self.metrics(live).into_iter().find(|metric| *metric.name == *name);
         }
         let reading = match &self.of {
@@ -239,19 +250,16 @@ impl Trace {
         metric: &TracedMetric,
     ) -> telem_engine::Result<Vec<(Timestamp, f64)>> {
         let name = &*metric.name;
-        if live.system.doc(name).is_some() {
+        if self.is_of_node(live, name) {
             let Some(source) = NodeSource::of(name) else { return Ok(Vec::new()) };
             return source.samples(snapshot, &live.state.node, self.time_of_node(live));
         }
         let pieces = match &self.of {
             TraceOf::Live { slot, begin, .. } => {
-                let place = RunPlace { id: self.desc.jobid.clone(), slot: *slot, begin: *begin };
+                let place = RunPlace { id: self.desc.jobid.clone(), slot: *slot, begin: *begin, imported_from: None };
                 pieces_of_run(live, snapshot, places, &place, name)?
             }
-            TraceOf::Finished(run) => {
-                let place = RunPlace { id: self.desc.jobid.clone(), slot: run.slot, begin: run.begin };
-                pieces_of_run(live, snapshot, places, &place, name)?
-            }
+            TraceOf::Finished(run) => pieces_of_run(live, snapshot, places, &RunPlace::of(run), name)?,
             TraceOf::Sum(_) => pieces_of_sum(live, snapshot, places, self.desc.jobid == MAIN, name)?,
         };
         Ok(match metric.kind {
@@ -298,16 +306,32 @@ struct RunPlace {
     id: String,
     slot: Option<u32>,
     begin: Timestamp,
+    /// The node of a run that was imported.
+    imported_from: Option<String>,
+}
+
+impl RunPlace {
+    fn of(run: &FinishedRun) -> Self {
+        let imported_from = run.is_imported.then(|| run.node().to_owned());
+        Self { id: run.desc.jobid.clone(), slot: run.slot, begin: run.begin, imported_from }
+    }
+
+    fn tags(&self, live: &ProxyLive) -> LaneTags {
+        match &self.imported_from {
+            Some(node) => imported_tags(node, &self.id),
+            None => lane_tags(live, &self.id, self.slot),
+        }
+    }
 }
 
 /// Those of all runs, by begin.
 fn run_places(live: &ProxyLive) -> Vec<RunPlace> {
     let finished = live.runs.finished();
-    let over = finished.iter().map(|run| RunPlace { id: run.desc.jobid.clone(), slot: run.slot, begin: run.begin });
+    let over = finished.iter().map(|run| RunPlace::of(run));
     let live_ids = live.runs.live().into_iter().map(|(desc, _)| desc.jobid);
     let running = live_ids.filter_map(|id| {
         let (slot, begin) = live.runs.place(&id)?;
-        Some(RunPlace { id, slot, begin })
+        Some(RunPlace { id, slot, begin, imported_from: None })
     });
     let mut places: Vec<RunPlace> = over.chain(running).collect();
     places.sort_by_key(|place| place.begin);
@@ -316,6 +340,9 @@ fn run_places(live: &ProxyLive) -> Vec<RunPlace> {
 
 /// Whether two runs have the same series.
 fn share_series(one: &RunPlace, other: &RunPlace) -> bool {
+    if one.imported_from != other.imported_from {
+        return false;
+    }
     match (one.slot, other.slot) {
         (Some(one), Some(other)) => one == other,
         (None, None) => one.id == other.id,
@@ -332,7 +359,7 @@ fn pieces_of_run(
 ) -> telem_engine::Result<Vec<TracePiece>> {
     let next = places.iter().find(|place| place.begin > run.begin && share_series(place, run));
     let range = TimeRange::new(run.begin, next.map_or(Timestamp::MAX, |next| next.begin));
-    let tags = lane_tags(live, &run.id, run.slot);
+    let tags = run.tags(live);
     let mut all = match series_key(name, &tags) {
         Ok(key) => pieces(snapshot, &key, range, &[])?,
         Err(_) => Vec::new(),
@@ -386,13 +413,13 @@ fn pieces_of_sum(
     }
     // Of runs that share series, those are read once.
     let mut by_series: BTreeMap<(Option<u32>, &str), Vec<&RunPlace>> = BTreeMap::new();
-    for place in places {
+    for place in places.iter().filter(|place| place.imported_from.is_none()) {
         let id = if place.slot.is_some() { "" } else { &*place.id };
         by_series.entry((place.slot, id)).or_default().push(place);
     }
     for runs in by_series.into_values() {
         let Some(first) = runs.first() else { continue };
-        let Ok(key) = series_key(name, &lane_tags(live, &first.id, first.slot)) else { continue };
+        let Ok(key) = series_key(name, &first.tags(live)) else { continue };
         let begins: Vec<Timestamp> = runs.iter().map(|run| run.begin).collect();
         all.extend(pieces(snapshot, &key, TimeRange::ALL, &begins)?);
     }

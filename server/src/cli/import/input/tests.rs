@@ -12,6 +12,7 @@ fn formats_are_told_by_the_first_bytes() {
         (b"\xff\xff\xff\xff\x10", ImportFormat::Arrow),
         (b":W&B\xe1\xbe\0", ImportFormat::Wandb),
         (&event, ImportFormat::Tensorboard),
+        (b"\x99\0\0\0\0\0\0\0\x04\0\0\0Desc\x02\0\0\0", ImportFormat::Trace),
         (b"\xef\xbb\xbf\n {\"a\": 1}", ImportFormat::Jsonl),
         (b"ts,x\n", ImportFormat::Csv),
     ] {

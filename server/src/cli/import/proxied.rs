@@ -1,0 +1,168 @@
+//! What Metric Proxy v2 left of jobs becomes, whichever of its files says it: series as a live job's counters have them,
+//! and a record of each run, so that a server over the database lists it among its profiles.
+//!
+//! A run may have left two files. Its trace has values by time, and its profile the last ones: both together are one run.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use telem_engine::{MetaChange, MetricKind, MetricMeta, Timestamp};
+use telem_ingest::counters::store::series_key;
+use telem_ingest::decode::proxy::CounterKind;
+
+use super::Importing;
+use super::report::{RefusedKind, RowPlace};
+use super::store::{SeriesPlace, SeriesRefusal};
+use crate::cli::CliFailure;
+use crate::info::rfc3339;
+use crate::protocols::proxy::keeping;
+use crate::protocols::proxy::runs::{FinishedRun, imported_tags, ms};
+use crate::protocols::proxy::shapes::{JobDesc, ProxyMetric};
+
+/// Times of descriptions below are in seconds, as older versions wrote them.
+const SECONDS_MAX: u64 = 100_000_000_000;
+
+/// The runs of an import, and what is known of their metrics.
+#[derive(Debug, Default)]
+pub struct ProxiedRuns {
+    by_job: HashMap<String, Vec<ProxiedRun>>,
+    described: HashSet<String>,
+}
+
+/// Which file says something of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxiedFile {
+    Trace,
+    Profile,
+}
+
+/// A run that has a record.
+#[derive(Clone, Debug)]
+struct ProxiedRun {
+    file: String,
+    kind: ProxiedFile,
+    key: Arc<str>,
+    desc_start: u64,
+    begin: Timestamp,
+    end: Timestamp,
+    counters: usize,
+}
+
+impl ProxiedRuns {
+    /// The file of another trace of the job that has values of this time.
+    pub fn traced_in(&self, job: &str, time: Timestamp) -> Option<&str> {
+        let runs = self.by_job.get(job).into_iter().flatten();
+        let mut others = runs.filter(|run| run.kind == ProxiedFile::Trace && run.begin <= time && time <= run.end);
+        others.next().map(|run| &*run.file)
+    }
+}
+
+/// The times of a description in milliseconds, whichever version wrote it.
+pub fn settle_times(desc: &mut JobDesc) {
+    for time in [&mut desc.start_time, &mut desc.end_time] {
+        if *time < SECONDS_MAX {
+            *time *= 1_000;
+        }
+    }
+}
+
+pub fn moment(millis: u64) -> Timestamp {
+    Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}
+
+/// The series of a job's counter; `None` where it is not wanted, or refused, which is told then.
+///
+/// # Errors
+/// Failed when the store fails, or nothing may be refused.
+pub fn series(
+    importing: &mut Importing,
+    place: RowPlace<'_>,
+    job: &str,
+    counter: &ProxyMetric<'_>,
+) -> Result<Option<SeriesPlace>, CliFailure> {
+    let tags = imported_tags(importing.store.default_node(), job);
+    let key = match series_key(&counter.name, &tags) {
+        Ok(key) => key,
+        Err(error) => {
+            importing.report.refuse(place, RefusedKind::Name, &error.to_string())?;
+            return Ok(None);
+        }
+    };
+    let globs = &importing.rules.metrics;
+    if !globs.is_empty() && !globs.iter().any(|glob| glob.matches(key.metric()) || glob.matches(&counter.name)) {
+        return Ok(None);
+    }
+    let known = format!("{job}\n{}", counter.name);
+    let series = match importing.store.series_of(known.as_bytes(), None, &key) {
+        Ok(series) => series,
+        Err(SeriesRefusal::Name(why)) => {
+            importing.report.refuse(place, RefusedKind::Name, &why)?;
+            return Ok(None);
+        }
+        Err(SeriesRefusal::Failed(failure)) => return Err(failure),
+    };
+    // The first that says something of a metric counts.
+    if !importing.proxied.described.contains(key.metric()) {
+        importing.proxied.described.insert(key.metric().to_owned());
+        let kind = match counter.ctype.value().kind() {
+            CounterKind::Counter => MetricKind::Counter,
+            CounterKind::Gauge => MetricKind::Gauge,
+        };
+        let meta = MetricMeta { kind, unit: String::new(), help: counter.doc.clone().into_owned() };
+        importing.store.put_meta(MetaChange::Metric { name: Arc::clone(key.metric_shared()), meta })?;
+    }
+    Ok(Some(series))
+}
+
+/// Keeps the record of a run with its last values. What its trace said before, its profile completes; of another run of
+/// the job the user is told.
+///
+/// # Errors
+/// Failed when the store fails.
+pub fn keep(
+    importing: &mut Importing,
+    (file, kind): (&str, ProxiedFile),
+    mut desc: JobDesc,
+    (mut begin, mut end): (Timestamp, Timestamp),
+    counters: &[ProxyMetric<'_>],
+) -> Result<(), CliFailure> {
+    let node = importing.store.default_node().to_owned();
+    let mut key: Arc<str> = format!("{node}/{}/{}", begin.micros(), desc.jobid).into();
+    let runs = importing.proxied.by_job.entry(desc.jobid.clone()).or_default();
+    let is_same = |run: &&mut ProxiedRun| {
+        let meets = run.begin <= end && begin <= run.end;
+        run.key == key || kind == ProxiedFile::Profile && run.kind == ProxiedFile::Trace && meets
+    };
+    let mut counters_before = 0;
+    let mut told = None;
+    let shown = desc.jobid.escape_debug().to_string();
+    if let Some(known) = runs.iter_mut().find(is_same) {
+        if known.kind == kind {
+            told = Some(format!("{file}: the run of job '{shown}' in {} is this one, and counts no more", known.file));
+        }
+        // Each of its processes described it, and began a little later.
+        (begin, end) = (begin.min(known.begin), end.max(known.end));
+        if known.desc_start > 0 && known.desc_start < desc.start_time {
+            desc.start_time = known.desc_start;
+        }
+        desc.end_time = desc.end_time.max(ms(known.end));
+        key = Arc::clone(&known.key);
+        counters_before = known.counters;
+        (known.begin, known.end, known.counters) = (begin, end, counters.len());
+    } else {
+        if let Some(other) = runs.last() {
+            let (from, to) = (rfc3339(other.begin), rfc3339(other.end));
+            told = Some(format!("{file}: another run of job '{shown}', from {from} to {to}, is in {}", other.file));
+        }
+        let (file, key, desc_start) = (file.to_owned(), Arc::clone(&key), desc.start_time);
+        runs.push(ProxiedRun { file, kind, key, desc_start, begin, end, counters: counters.len() });
+    }
+    if let Some(told) = told {
+        importing.report.say(&told);
+    }
+    let run = FinishedRun { key, desc, begin, end, slot: None, is_imported: true };
+    for record in keeping::imported_records(&run, counters, counters_before) {
+        importing.store.put_meta(MetaChange::Record(record))?;
+    }
+    Ok(())
+}
