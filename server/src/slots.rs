@@ -14,7 +14,7 @@ mod tests;
 mod caller;
 mod process;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -274,8 +274,13 @@ impl JobSlots {
     fn free_slot(&self, at: Duration) -> Option<u32> {
         let mut jobs = self.lock();
         jobs.retain(|_, job| job.connections > 0 || job.lasts(at));
-        let taken: BTreeSet<u32> = jobs.values().map(|job| job.interval.slot).collect();
-        if let Some(slot) = (0..SLOTS_MAX).find(|slot| !taken.contains(slot)) {
+        let mut is_taken = [false; SLOTS_MAX as usize];
+        for job in jobs.values() {
+            if let Some(is_taken) = is_taken.get_mut(job.interval.slot as usize) {
+                *is_taken = true;
+            }
+        }
+        if let Some(slot) = (0..SLOTS_MAX).zip(is_taken).find(|(_, is_taken)| !is_taken).map(|(slot, _)| slot) {
             return Some(slot);
         }
         let idle = jobs.iter().filter(|(_, job)| job.phase != JobPhase::Running && job.connections == 0);
@@ -429,6 +434,8 @@ impl JobSlots {
             for (name, value) in how {
                 fields.entry(name).or_insert(value);
             }
+            // It is held for long: without room for more.
+            *fields = std::mem::take(fields).into_iter().collect();
         }
         let ended = JobInterval { end: Some(end), job: Arc::new(job), ..interval.clone() };
         self.db.put_meta(MetaChange::JobInterval(ended.clone()), Durability::Buffered)?;

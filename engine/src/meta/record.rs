@@ -3,31 +3,21 @@
 //! The engine does not look into them. What they hold outlives the samples that it came from, as retention leaves
 //! metadata alone.
 
+mod numbers;
+mod text;
+
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zstd::bulk::Compressor;
-use zstd::zstd_safe::CParameter;
+use serde::{Deserialize, Serialize, Serializer};
 
+use self::text::RecordText;
 use super::Meta;
 
 /// Longest text of a record, in bytes.
 pub const RECORD_BYTES_MAX: usize = 4 << 20;
 /// Most bytes that all records of a database take, names included.
 pub const RECORDS_BYTES_MAX: usize = 256 << 20;
-/// Shorter texts are not compressed in memory: that would save little.
-const PACKED_BYTES_MIN: usize = 1 << 10;
-
-/// Longer ones are compressed by themselves: what is held for short ones is no larger for them.
-const SHORT_BYTES_MAX: usize = 32 << 10;
-/// Places of its tables, as a power of two: of a short text more of them find nothing more.
-const SHORT_TABLE_LOG: u32 = 12;
-
-/// What compresses short texts, one after the other: with a compressor for each of them the C library would hold a
-/// quarter of a megabyte for every thread that ever wrote a record.
-static PACKER: Mutex<Option<Compressor<'static>>> = Mutex::new(None);
 
 /// A text that its writer finds again by its kind and key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,84 +42,6 @@ impl StateRecord {
 
     pub(super) fn bytes(&self) -> usize {
         self.kind.len() + self.key.len() + self.text.as_deref().map_or(0, str::len)
-    }
-}
-
-/// The text of a record as it is held in memory: most are written once and read seldom, and long ones repeat themselves.
-#[derive(Clone, Debug, PartialEq)]
-enum RecordText {
-    Plain(Arc<str>),
-    Packed { compressed: Arc<[u8]>, bytes: usize },
-}
-
-impl RecordText {
-    fn new(text: Arc<str>) -> Self {
-        if text.len() < PACKED_BYTES_MIN {
-            return Self::Plain(text);
-        }
-        match pack(text.as_bytes()) {
-            Ok(compressed) if compressed.len() < text.len() => {
-                Self::Packed { compressed: compressed.into(), bytes: text.len() }
-            }
-            _ => Self::Plain(text),
-        }
-    }
-
-    fn text(&self) -> Arc<str> {
-        match self {
-            Self::Plain(text) => Arc::clone(text),
-            Self::Packed { compressed, bytes } => {
-                let text =
-                    zstd::bulk::decompress(compressed, *bytes).ok().and_then(|text| String::from_utf8(text).ok());
-                text.expect("this process compressed a text of that length").into()
-            }
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Plain(text) => text.len(),
-            Self::Packed { bytes, .. } => *bytes,
-        }
-    }
-
-    /// What it takes in memory.
-    fn held_bytes(&self) -> usize {
-        let of_text = match self {
-            Self::Plain(text) => text.len(),
-            Self::Packed { compressed, .. } => compressed.len(),
-        };
-        size_of::<Self>() + of_text
-    }
-}
-
-fn pack(text: &[u8]) -> io::Result<Vec<u8>> {
-    if text.len() > SHORT_BYTES_MAX {
-        return zstd::bulk::compress(text, zstd::DEFAULT_COMPRESSION_LEVEL);
-    }
-    // It begins anew with each text, whatever became of the one before.
-    let mut packer = PACKER.lock().unwrap_or_else(PoisonError::into_inner);
-    let packer = match &mut *packer {
-        Some(packer) => packer,
-        none => {
-            let mut new = Compressor::new(zstd::DEFAULT_COMPRESSION_LEVEL)?;
-            new.set_parameter(CParameter::HashLog(SHORT_TABLE_LOG))?;
-            new.set_parameter(CParameter::ChainLog(SHORT_TABLE_LOG))?;
-            none.insert(new)
-        }
-    };
-    packer.compress(text)
-}
-
-impl Serialize for RecordText {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.text().serialize(to)
-    }
-}
-
-impl<'de> Deserialize<'de> for RecordText {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Arc::deserialize(from).map(Self::new)
     }
 }
 
@@ -276,24 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_texts_come_back_whoever_compresses_at_once() {
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                std::thread::spawn(move || {
-                    for lines in [100, 400, 4_000] {
-                        let line = |number: usize| format!("counter {number} of {thread} has {}\n", number * 7 % 13);
-                        let text: Arc<str> = (0..lines).map(line).collect::<String>().into();
-                        let packed = RecordText::new(Arc::clone(&text));
-                        assert!(packed.held_bytes() < text.len(), "{lines} lines");
-                        assert_eq!(packed.text(), text, "{lines} lines");
-                    }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-    }
-
-    #[test]
     fn a_long_text_is_compressed_in_memory_and_comes_back_as_it_was() {
         let counters: String =
             (0..100).map(|number| format!("{{\"name\":\"größe_{number}\",\"value\":1.0}},")).collect();
@@ -311,8 +205,7 @@ mod tests {
             assert_eq!(meta.record("profile", key).as_deref(), Some(&**text));
             assert_eq!(meta.record_bytes("profile", key), Some(text.len()));
         }
-        let packed = RecordText::new(counters.as_str().into());
-        assert!(matches!(&packed, RecordText::Packed { compressed, .. } if compressed.len() < counters.len() / 4));
+        assert!(RecordText::new(counters.as_str().into()).held_bytes() < counters.len() / 4);
         assert_eq!(meta.record_keys("profile").collect::<Vec<_>>(), ["counters", "random"]);
         // In a file it stands as it is.
         let written = serde_json::to_string(&meta).unwrap();

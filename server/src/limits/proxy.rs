@@ -38,6 +38,11 @@ pub fn proxy() -> Vec<LimitRow> {
             count(runs::RETURNING_MAX),
             "those that ended first do not go on",
         ),
+        LimitRow::new(
+            "counters of these together (`RETURNING_COUNTERS_MAX`), unless they are so few jobs (`RETURNING_MIN`)",
+            format!("{}, {}", count(runs::RETURNING_COUNTERS_MAX), count(runs::RETURNING_MIN)),
+            "the same",
+        ),
         LimitRow::new("targets that are polled (`TARGETS_MAX`)", count(scrapes::TARGETS_MAX), "400"),
         LimitRow::new("jobs of a child (`CHILD_JOBS_MAX`)", count(scrapes::CHILD_JOBS_MAX), not_taken),
         LimitRow::new(

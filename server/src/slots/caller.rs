@@ -86,12 +86,21 @@ impl JobCaller {
 
     /// The slot of what it sends now: its job begins with that, unless it runs. `None` where it can have none.
     pub async fn slot(&self) -> Option<u32> {
+        self.slot_once_free(Vec::new()).await
+    }
+
+    /// The same, once the slots are free of these jobs, which are over.
+    pub async fn slot_once_free(&self, over: Vec<JobId>) -> Option<u32> {
         let slot = match self.slots.hear(&self.id) {
-            Some(slot) => slot,
-            None => {
+            Some(slot) if over.is_empty() => slot,
+            _ => {
                 let caller = self.clone();
-                // A job that begins is written down.
-                tokio::task::spawn_blocking(move || caller.begin()).await.ok().flatten()?
+                // A job that begins is written down, and who ends one waits for a disk.
+                let begun = tokio::task::spawn_blocking(move || {
+                    over.iter().for_each(|id| caller.slots.release(id));
+                    caller.begin()
+                });
+                begun.await.ok().flatten()?
             }
         };
         if let Some(tie) = &self.tie {

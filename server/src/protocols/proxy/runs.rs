@@ -2,8 +2,9 @@
 //!
 //! The end of a run's last connection is the end of the run. A client that comes within [`RETURN_MAX`] of it goes on with
 //! the same run; a later one begins another, and the older one's profile stays. Where more than [`RETURNING_MAX`] runs
-//! wait for that, those that ended first do not go on either: their slots, and with them their series, are the next
-//! runs', so that many short jobs have no more series than few. A child that has the job is one of its
+//! wait for that, or more than [`RETURNING_MIN`] with more than [`RETURNING_COUNTERS_MAX`] counters, those that ended
+//! first do not go on either: their slots, and with them their series, are the next runs', so that many short jobs have no
+//! more series than few. A child that has the job is one of its
 //! connections, with a lane of its own: what children count is in `main` by their own sums ([`scrapes`](super::scrapes)),
 //! so a run adds nothing of it there.
 
@@ -27,6 +28,9 @@ use crate::slots::{JOB_ID_BYTES_MAX, JobCaller, JobId, JobTie};
 pub const RETURN_MAX: Duration = Duration::from_secs(60);
 /// Most runs that wait for a client to come back.
 pub const RETURNING_MAX: usize = 32;
+/// Most counters that those have together; but so many runs wait however many they have.
+pub const RETURNING_COUNTERS_MAX: usize = 1_000;
+pub const RETURNING_MIN: usize = 8;
 /// The tag of jobs where a database has samples of one job alone.
 pub const JOB_TAG: &str = "proxy.job";
 
@@ -278,7 +282,7 @@ impl ProxyRuns {
             }
             return;
         }
-        self.forget_surplus(live).await;
+        let free = self.forget_surplus(live);
         let begin = live.state.clock.now();
         if desc.start_time == 0 {
             desc.start_time = ms(begin);
@@ -286,8 +290,11 @@ impl ProxyRuns {
         desc.end_time = 0;
         let tie = tie(live, &id);
         let slot = match &tie {
-            Some((caller, _)) => caller.slot().await,
-            None => None,
+            Some((caller, _)) => caller.slot_once_free(free).await,
+            None => {
+                free_slots(live, free).await;
+                None
+            }
         };
         let tags = lane_tags(live, &id, slot);
         let lane = live.table.open_lane(tags, GaugeSource::OWN, &[live.node, live.main]);
@@ -334,29 +341,28 @@ impl ProxyRuns {
                 tracing::warn!(%error, job = %seat.id, "the last values of a job are not among its samples");
             }
         }
-        if live.options.has_profiles {
-            let readings = profile_readings(live, sum);
+        let profile = live.options.has_profiles.then(|| {
             let is_mixed = !parts.is_empty() || live.scrapes.has_exporters();
-            let own = is_mixed.then(|| with_data(live.table.all(lane)));
-            let keeper = Arc::clone(live);
-            let kept = finished.clone();
-            // It may wait for a disk.
-            let kept = tokio::task::spawn_blocking(move || {
-                keeping::keep_profile(&keeper, &kept, &readings, own.as_deref());
-            });
-            if let Err(panic) = kept.await {
-                tracing::error!(%panic, "a profile was not kept");
+            (profile_readings(live, sum), is_mixed.then(|| with_data(live.table.all(lane))))
+        });
+        let keeper = Arc::clone(live);
+        // It may wait for a disk. Each thread for that takes memory, so one does all.
+        let kept = tokio::task::spawn_blocking(move || {
+            let job = finished.desc.jobid.clone();
+            match profile {
+                Some((readings, own)) => {
+                    keeping::keep_profile(&keeper, &finished, &readings, own.as_deref());
+                    keeper.runs.add_finished(finished);
+                }
+                None => keeper.keep(keeping::no_record(&finished.key)),
             }
-            self.add_finished(finished);
-        } else {
-            live.keep(keeping::no_record(&finished.key));
-        }
-        if let Some((caller, _)) = tie {
-            let ended =
-                tokio::task::spawn_blocking(move || caller.slots().end(caller.id(), serde_json::Map::new())).await;
-            if let Ok(Err(error)) = ended {
-                tracing::warn!(%error, job = %seat.id, "the end of a job cannot be noted");
+            let Some((caller, _)) = tie else { return };
+            if let Err(error) = caller.slots().end(caller.id(), serde_json::Map::new()) {
+                tracing::warn!(%error, %job, "the end of a job cannot be noted");
             }
+        });
+        if let Err(panic) = kept.await {
+            tracing::error!(%panic, job = %seat.id, "the end of a job was not kept");
         }
         for scope in parts.into_iter().chain([lane, sum]) {
             live.table.shrink(scope);
@@ -382,35 +388,33 @@ impl ProxyRuns {
         keeping::forget_old_profiles(live);
     }
 
-    /// Gives back what runs hold that ended first, where many wait for a client to come back, and their slots. Not while
+    /// Gives back what runs hold that ended first, where many wait for a client to come back; whose slots are free. Not while
     /// somebody polls, who is to learn their last values, and not of what children count, who may be silent for a moment
     /// all at once.
-    async fn forget_surplus(&self, live: &ProxyLive) {
+    fn forget_surplus(&self, live: &ProxyLive) -> Vec<JobId> {
         if live.tree.is_polled(live.state.clock.monotonic(), RETURN_MAX) {
-            return;
+            return Vec::new();
         }
         let surplus: Vec<LiveRun> = {
             let mut runs = self.lock();
             let is_over = |run: &LiveRun| run.end.is_some() && run.parts.is_empty() && live.table.is_stored(run.lane);
             let over = runs.recent.iter().filter(|(_, run)| is_over(run));
-            let mut over: Vec<(Duration, String)> = over.map(|(id, run)| (run.ended_at, id.clone())).collect();
-            over.sort_unstable();
-            over.truncate(over.len().saturating_sub(RETURNING_MAX));
-            over.iter().filter_map(|(_, id)| runs.recent.remove(id)).collect()
-        };
-        for mut run in surplus {
-            let tie = run.tie.take();
-            give_back(live, run);
-            let Some((caller, tie)) = tie else { continue };
-            let (slots, id) = (Arc::clone(caller.slots()), caller.id().clone());
-            // Both hold the connection.
-            drop((caller, tie));
-            // Who writes intervals may wait for a disk.
-            let freed = tokio::task::spawn_blocking(move || slots.release(&id));
-            if let Err(panic) = freed.await {
-                tracing::error!(%panic, "a job that is over keeps its slot");
+            let mut over: Vec<_> = over.map(|(id, run)| (run.ended_at, id.clone(), live.table.len(run.lane))).collect();
+            let mut surplus = Vec::new();
+            while !may_wait(over.len(), over.iter().map(|(_, _, counters)| counters).sum()) {
+                let first = over.iter().enumerate().min_by_key(|(_, (ended_at, ..))| *ended_at).map(|(at, _)| at);
+                let Some((_, id, _)) = first.map(|at| over.swap_remove(at)) else { break };
+                surplus.extend(runs.recent.remove(&id));
             }
-        }
+            surplus
+        };
+        let of_run = |mut run: LiveRun| {
+            // What holds the job's connection goes.
+            let id = run.tie.take().map(|(caller, _)| caller.id().clone());
+            give_back(live, run);
+            id
+        };
+        surplus.into_iter().filter_map(of_run).collect()
     }
 
     /// A run that ended a moment before this process began goes on if its job comes back. What children counted for it
@@ -448,6 +452,21 @@ impl ProxyRuns {
         }
         self.lock().recent.insert(id, resumed);
     }
+}
+
+/// The slots of jobs that are over are free, where no other job begins with that.
+async fn free_slots(live: &ProxyLive, over: Vec<JobId>) {
+    let Some(slots) = live.state.slots.clone().filter(|_| !over.is_empty()) else { return };
+    // Who writes intervals may wait for a disk.
+    let freed = tokio::task::spawn_blocking(move || over.iter().for_each(|id| slots.release(id)));
+    if let Err(panic) = freed.await {
+        tracing::error!(%panic, "a job that is over keeps its slot");
+    }
+}
+
+/// Whether so many runs that are over, with so many counters, may wait for a client to come back.
+fn may_wait(runs: usize, counters: usize) -> bool {
+    runs <= RETURNING_MIN || (runs <= RETURNING_MAX && counters <= RETURNING_COUNTERS_MAX)
 }
 
 /// What a run holds in the live table.

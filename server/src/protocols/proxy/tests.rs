@@ -8,7 +8,7 @@ use telem_ingest::counters::{CounterReading, CounterValue};
 use telem_engine::{Durability, SampleBatch, SeriesKey, TagSet, Value};
 
 use super::ProxyOptions;
-use super::runs::{RETURN_MAX, RETURNING_MAX};
+use super::runs::{RETURN_MAX, RETURNING_COUNTERS_MAX, RETURNING_MAX, RETURNING_MIN};
 use super::testing::TestProxy;
 
 fn counter(reading: Option<CounterReading>) -> Option<f64> {
@@ -93,6 +93,38 @@ async fn the_last_jobs_that_are_over_may_go_on_and_where_somebody_polls_all_may(
         proxy.finished(&format!("polled-{number}"), "./app", 1, &[("c", 1.0)]).await;
     }
     assert_eq!(recent(), before + 5);
+}
+
+#[tokio::test]
+async fn fewer_jobs_may_go_on_where_they_have_many_counters() {
+    let proxy = TestProxy::new();
+    let finish = async |id: String, counters: usize| {
+        let names: Vec<String> = (0..counters).map(|number| format!("c{number}")).collect();
+        let values: Vec<(&str, f64)> = names.iter().map(|name| (name.as_str(), 1.0)).collect();
+        proxy.finished(&id, "./app", 1, &values).await;
+    };
+    let waiting = async || {
+        // The next one to begin makes room.
+        let seat = proxy.join("live", "./app", 1).await;
+        let waiting = proxy.live.runs.recent().len() - 1;
+        proxy.leave(seat).await;
+        proxy.clock.pass(RETURN_MAX);
+        proxy.live.runs.forget_old(&proxy.live).await;
+        waiting
+    };
+    let jobs = RETURNING_MIN + 3;
+    for number in 0..jobs {
+        finish(format!("within-{number}"), RETURNING_COUNTERS_MAX / jobs).await;
+    }
+    assert_eq!(waiting().await, jobs, "all that they count is little");
+    for number in 0..jobs {
+        finish(format!("beyond-{number}"), RETURNING_COUNTERS_MAX / jobs + 1).await;
+    }
+    assert_eq!(waiting().await, jobs - 1, "one of them less is little");
+    for number in 0..jobs {
+        finish(format!("large-{number}"), RETURNING_COUNTERS_MAX).await;
+    }
+    assert_eq!(waiting().await, RETURNING_MIN, "so many always");
 }
 
 #[tokio::test]
