@@ -5,9 +5,6 @@ use super::*;
 use crate::process::Server;
 
 const START_MS: u64 = 1_700_000_000_000;
-/// What the original wrote of a job that ran under it, packed: see fixtures/proxy/README.md.
-const RECORDED: &str = "fixtures/proxy/trace/sleeper.trace.gz";
-
 /// The bytes of a trace, laid out as the original does.
 #[derive(Clone, Default)]
 struct TraceBytes(Vec<u8>);

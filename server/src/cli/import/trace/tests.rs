@@ -126,7 +126,10 @@ fn a_frame_of_another_layout_is_refused_with_what_was_expected_and_found_and_whe
         ),
         (with(VALUES, b"counters\x02\0", b"counters\x01\0"), "expected no byte behind the frame's value, found 103"),
         (VALUES[..VALUES.len() - 1].to_vec(), "expected a number of 8 bytes, found the end of the frame"),
-        (with(DESC, b"\x02\0\0\0j1", b"\x03\0\0\0j1"), "expected the field command"),
+        (
+            with(DESC, b"\x02\0\0\0j1", b"\x03\0\0\0j1"),
+            "byte 62: expected the name of a field of at most 135 bytes, which the frame has, found 1,660,944,384",
+        ),
     ] {
         assert!(fault(&frame).contains(expected), "{expected}: {}", fault(&frame));
     }
