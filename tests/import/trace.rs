@@ -342,10 +342,10 @@ fn traces_that_the_original_wrote_have_the_values_that_it_tells_of_them() {
         serde_json::from_value(replay.get("/trace/metrics?job=4242").expect(200).json()).unwrap();
     names.retain(|name| name.starts_with("proxy_cpu_usage_percent{"));
     assert_eq!(names.len(), 2, "what its node was like: {names:?}");
-    // Of two periods one was made.
+    // Of four periods one was made.
     let halved = dir.path().join("halved");
     let told = said(&import([recorded("4243.trace.gz")], &halved, &["--strict"]));
-    assert!(told.contains(" 211 periods") && told.contains("\n880 samples of "), "{told}");
+    assert!(told.contains(" 262 periods") && told.contains("\n1,445 samples of "), "{told}");
     assert_eq!(
         of(&halved, "steps").as_array().unwrap().iter().map(|row| &row["value"]).next_back(),
         Some(&json!(55.0))
