@@ -1,6 +1,10 @@
 //! Traces of Metric Proxy v2: every value at its time, under the names and tags that a live job has, and as much of a file
 //! as is whole.
 
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+
 use super::*;
 use crate::process::Server;
 
@@ -294,4 +298,87 @@ fn two_traces_of_one_time_of_a_job_are_not_mixed() {
     assert!(told.contains("--node") && told.contains("left out: 1 broken record"), "{told}");
     assert_eq!(values(&save).len(), 6);
     assert!(failure(&import([&one, &other], &dir.path().join("strict"), &["--strict"]), 1).contains("already"));
+}
+
+fn recorded(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/proxy/trace").join(name)
+}
+
+/// When `sleeper` had taken its steps, by the original's `/trace/plot` of 4242: milliseconds since 1970.
+const STEPS: [(u64, f64); 10] = [
+    (1_795_764_558_819, 1.0),
+    (1_795_764_559_822, 3.0),
+    (1_795_764_560_827, 6.0),
+    (1_795_764_561_835, 10.0),
+    (1_795_764_562_837, 15.0),
+    (1_795_764_563_841, 21.0),
+    (1_795_764_564_842, 28.0),
+    (1_795_764_565_852, 36.0),
+    (1_795_764_566_859, 45.0),
+    (1_795_764_567_868, 55.0),
+];
+
+#[test]
+fn traces_that_the_original_wrote_have_the_values_that_it_tells_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = dir.path().join("whole");
+    let told = said(&import([recorded("4242.trace.gz")], &save, &["--strict"]));
+    assert!(told.contains("4242.trace.gz: job '4242', ") && told.contains("\n100 samples of "), "{told}");
+    let of = |save: &Path, metric: &str| {
+        let text = format!("SELECT round(date_part('epoch', ts) * 1000) AS ms, value FROM {metric} ORDER BY ts");
+        sql(save, &text)
+    };
+    let rows = |points: Vec<(u64, f64)>| {
+        Json::from_iter(points.into_iter().map(|(ms, value)| json!({"ms": ms as f64, "value": value})))
+    };
+    assert_eq!(of(&save, "steps"), rows(STEPS.to_vec()));
+    let depths = STEPS.iter().zip(1..).map(|((ms, _), step)| (*ms, f64::from(step) / 2.0));
+    assert_eq!(of(&save, "depth"), rows(depths.collect()));
+    let replay = Server::replay([&save], &[]);
+    let plot = replay.get("/trace/plot?jobid=4242&filter=steps%7Brank%3D%220%22%7D").expect(200).json();
+    let firsts = |points: &Json| points.as_array().unwrap().iter().map(|point| point[1].clone()).collect::<Vec<_>>();
+    assert_eq!(firsts(&plot).last(), Some(&json!(55.0)), "{plot}");
+    let mut names: Vec<String> =
+        serde_json::from_value(replay.get("/trace/metrics?job=4242").expect(200).json()).unwrap();
+    names.retain(|name| name.starts_with("proxy_cpu_usage_percent{"));
+    assert_eq!(names.len(), 2, "what its node was like: {names:?}");
+    // Of four periods one was made.
+    let halved = dir.path().join("halved");
+    let told = said(&import([recorded("4243.trace.gz")], &halved, &["--strict"]));
+    assert!(told.contains(" 262 periods") && told.contains("\n1,445 samples of "), "{told}");
+    assert_eq!(
+        of(&halved, "steps").as_array().unwrap().iter().map(|row| &row["value"]).next_back(),
+        Some(&json!(55.0))
+    );
+}
+
+#[test]
+fn a_trace_and_a_profile_that_the_original_wrote_of_one_run_are_one_run_with_that_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    let save = dir.path().join("both");
+    let told = said(&import([recorded("4242.profile.gz"), recorded("4242.trace.gz")], &save, &["--strict"]));
+    assert!(!told.contains("another run"), "{told}");
+    let mut text = Vec::new();
+    let packed = fs::read(recorded("4242.profile.gz")).unwrap();
+    flate2::read::GzDecoder::new(&*packed).read_to_end(&mut text).unwrap();
+    let expected: Json = serde_json::from_slice(&text).unwrap();
+    let replay = Server::replay([&save], &[]);
+    assert_eq!(replay.get("/profiles?runs=all").expect(200).json(), json!([expected["desc"]]));
+    let profile = replay.get("/profiles/get?jobid=4242").expect(200).json();
+    let values = |profile: &Json| {
+        let counters = profile["counters"].as_array().unwrap().iter().filter(|counter| counter["name"] != "walltime");
+        let value = |counter: &Json| (counter["name"].to_string(), without_times(&counter["ctype"]).to_string());
+        counters.map(value).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(values(&profile), values(&expected));
+    assert!(values(&profile).len() > 30);
+}
+
+/// A value without the time of a counter, which means nothing.
+fn without_times(value: &Json) -> Json {
+    let mut value = value.clone();
+    if let Some(counter) = value.get_mut("Counter") {
+        counter["ts"] = Json::Null;
+    }
+    value
 }
