@@ -348,7 +348,7 @@ fn traces_that_the_original_wrote_have_the_values_that_it_tells_of_them() {
     assert!(told.contains(" 262 periods") && told.contains("\n1,445 samples of "), "{told}");
     assert_eq!(
         of(&halved, "steps").as_array().unwrap().iter().map(|row| &row["value"]).next_back(),
-        Some(&json!(55.0))
+        Some(&json!(210.0))
     );
 }
 
