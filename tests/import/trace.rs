@@ -371,7 +371,7 @@ fn a_trace_and_a_profile_that_the_original_wrote_of_one_run_are_one_run_with_tha
         counters.map(value).collect::<BTreeMap<_, _>>()
     };
     assert_eq!(values(&profile), values(&expected));
-    assert_eq!(values(&profile).len(), 20);
+    assert_eq!(values(&profile).len(), 21);
 }
 
 /// A value without the time of a counter, which means nothing.
