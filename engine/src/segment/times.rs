@@ -28,6 +28,16 @@ pub enum Times {
     Column,
 }
 
+impl Times {
+    /// Where those from the one at this place on are.
+    pub fn from(self, at: usize) -> Self {
+        match self {
+            Times::Shared { list, from } => Times::Shared { list, from: from + at as u32 },
+            other => other,
+        }
+    }
+}
+
 /// When consecutive samples of one series were taken, microseconds.
 #[derive(Clone, Copy, Debug)]
 pub enum Ticks<'a> {

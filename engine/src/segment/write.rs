@@ -5,28 +5,30 @@
 
 mod chunk;
 mod delta;
+mod file;
 mod group;
+mod period;
 mod presence;
 mod split;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::writer::SerializedFileWriter;
 
 use super::blocks;
 use super::decimal;
 use super::index::{self, NewRun, Run};
 use super::summary::{Kind, Summary, Summing};
 use super::times::{SharedTimes, Times, regular_step};
-use super::{FORMAT, FORMAT_SHIFTED, SHIFT_MAX, schema};
+use super::{FORMAT, FORMAT_SHIFTED, SHIFT_MAX};
 use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
-use group::{Group, RunStretch};
+use file::ParquetFile;
+use group::{Group, RunStretch, TimesInFile};
+use period::Period;
 
 /// Fewer low bits than these are not worth a column that says how many they are.
 const SHIFT_MIN: u8 = 4;
@@ -37,8 +39,10 @@ const RUN_ROWS_MAX: usize = 1 << 20;
 
 /// Takes samples in the order of rows.
 pub struct SegmentWriter {
-    file: SerializedFileWriter<Vec<u8>>,
+    file: ParquetFile,
     group: Option<Group>,
+    times_in_file: TimesInFile,
+    period: Period,
     window: TimeRange,
     node: String,
     sequence: (u64, u64),
@@ -78,8 +82,10 @@ impl SegmentWriter {
     /// Internal when Parquet refuses our schema.
     pub fn new(node: &str, window: TimeRange, sequence_min: u64, sequence_max: u64) -> Result<Self> {
         Ok(Self {
-            file: new_file()?,
+            file: ParquetFile::new()?,
             group: None,
+            times_in_file: TimesInFile::default(),
+            period: Period::default(),
             window,
             node: node.to_owned(),
             sequence: (sequence_min, sequence_max),
@@ -124,28 +130,23 @@ impl SegmentWriter {
     /// Internal when Parquet refuses them.
     pub fn finish(mut self) -> Result<Option<Encoded>> {
         self.encode_pending()?;
-        if let Some(group) = self.group.take() {
-            group.finish(&mut self.file)?;
-        }
+        self.end_group()?;
         let Some((first, last)) = self.bounds else { return Ok(None) };
-        self.file.flush().map_err(no_room)?;
-        let tail = self.file.bytes_written() as u64;
-        let checksums = blocks::checksums(self.file.inner());
+        let tail = self.file.bytes().len() as u64;
+        let checksums = blocks::checksums(self.file.bytes());
         let runs = self.runs.into_iter().map(OpenRun::finish).collect();
         let index = index::encode(runs, self.shared_times, tail, &checksums)?;
-        self.file.write_all(&index).map_err(no_room)?;
         let (start, end) = (self.window.start.micros(), self.window.end.micros());
-        for (key, value) in [
+        let labels = [
             ("telem.format", if self.has_shifts { FORMAT_SHIFTED } else { FORMAT }.to_owned()),
             ("telem.node", self.node),
             ("telem.sequence", format!("{}-{}", self.sequence.0, self.sequence.1)),
             ("telem.window", format!("{start}..{end}")),
             ("telem.rows", self.rows.to_string()),
             ("telem.runs", format!("{tail}+{}", index.len())),
-        ] {
-            self.file.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
-        }
-        let bytes = self.file.into_inner().map_err(internal)?;
+        ];
+        let labels = labels.map(|(key, value)| KeyValue::new(key.to_owned(), value));
+        let bytes = self.file.finish(&index, labels.to_vec())?;
         let tail_crc32 = crc32fast::hash(&bytes[tail as usize..]);
         Ok(Some(Encoded { bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
     }
@@ -195,19 +196,21 @@ impl SegmentWriter {
         let open = self.runs.last().filter(|open| open.run.series == self.series);
         let stored = scratch.store(values, open.map(|open| open.run.kind));
         self.has_shifts |= matches!(stored, Stored::Shifted { .. });
-        self.note_run(times, &stored, step);
-        let stretch = RunStretch { series: self.series, times, stored, step };
+        let known = self.note_run(times, &stored, step);
+        let begun = self.group.as_ref().map_or(0, Group::rows);
+        if step.is_none() && self.period.ends_group(times, u64::from(self.rows), begun as u64) {
+            self.end_group()?;
+        }
+        let stretch = RunStretch { series: self.series, times, stored, step, known };
         let mut from = 0;
         while from < times.len() {
             let group = match &mut self.group {
                 Some(group) => group,
-                empty => empty.insert(Group::new(self.file.schema_descr())),
+                empty => empty.insert(Group::new(self.file.schema())),
             };
             from += group.push(&stretch, from)?;
-            if group.is_full()
-                && let Some(group) = self.group.take()
-            {
-                group.finish(&mut self.file)?;
+            if group.is_full() {
+                self.end_group()?;
             }
         }
         self.rows += rows;
@@ -216,8 +219,15 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Makes the entry of the run index, or goes on with that of a run that was cut.
-    fn note_run(&mut self, times: &[i64], stored: &Stored<'_>, step: Option<i64>) {
+    fn end_group(&mut self) -> Result<()> {
+        match self.group.take() {
+            Some(group) => group.finish(&mut self.file, &mut self.times_in_file),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the entry of the run index, or goes on with that of a run that was cut. Gives back where these times are.
+    fn note_run(&mut self, times: &[i64], stored: &Stored<'_>, step: Option<i64>) -> Times {
         let (first, last) = (Timestamp::from_micros(times[0]), Timestamp::from_micros(times[times.len() - 1]));
         if let Some(open) = self.runs.last_mut().filter(|open| open.run.series == self.series) {
             stored.add_to(&mut open.summing, 0);
@@ -231,7 +241,7 @@ impl SegmentWriter {
             }
             open.run.rows += times.len() as u32;
             open.run.last = last;
-            return;
+            return step.map_or(Times::Column, |step| Times::Regular { step });
         }
         let own = match step {
             Some(step) => Times::Regular { step },
@@ -252,6 +262,7 @@ impl SegmentWriter {
             summary_at: 0,
         };
         self.runs.push(OpenRun { run, summing });
+        own
     }
 }
 
@@ -429,11 +440,6 @@ fn shift_of(ints: &[i64], before: Option<Kind>) -> u8 {
             if zeros >= SHIFT_MIN && ints.len() >= SHIFTED_ROWS_MIN && varies() { zeros } else { 0 }
         }
     }
-}
-
-fn new_file() -> Result<SerializedFileWriter<Vec<u8>>> {
-    let types = parquet::arrow::ArrowSchemaConverter::new().convert(&schema()).map_err(internal)?;
-    SerializedFileWriter::new(Vec::new(), types.root_schema_ptr(), Arc::new(group::properties())).map_err(internal)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]

@@ -5,18 +5,17 @@
 
 use std::cell::RefCell;
 
-use bytes::Bytes;
 use parquet::basic::{BoundaryOrder, Compression, Encoding, PageType, Type, ZstdLevel};
-use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::AsBytes;
 use parquet::file::metadata::{
     ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats,
 };
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::{Statistics, ValueStatistics};
-use parquet::file::writer::SerializedRowGroupWriter;
 use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Compressor;
 
+use super::file::ClosedChunk;
 use super::presence::RowPresence;
 use super::{internal, no_room};
 use crate::error::Result;
@@ -142,6 +141,11 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         }
     }
 
+    /// Of all pages.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// Bytes of all pages.
     pub fn len(&self) -> usize {
         self.bytes.len()
@@ -247,9 +251,11 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         self.absent += page.absent;
     }
 
+    /// What the footer and the page indexes say of it.
+    ///
     /// # Errors
     /// Internal when Parquet refuses it.
-    pub fn append_to(mut self, group: &mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<()> {
+    pub fn close(mut self) -> Result<ClosedChunk> {
         self.index.set_boundary_order(match (self.ascending, self.descending) {
             (true, _) => BoundaryOrder::ASCENDING,
             (false, true) => BoundaryOrder::DESCENDING,
@@ -271,16 +277,9 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             .set_definition_level_histogram(self.histogram(self.rows, self.absent))
             .build()
             .map_err(internal)?;
-        let column_index = if self.index.valid() { Some(self.index.build().map_err(internal)?) } else { None };
-        let close = ColumnCloseResult {
-            bytes_written: self.bytes.len() as u64,
-            rows_written: self.rows as u64,
-            metadata,
-            bloom_filter: None,
-            column_index,
-            offset_index: Some(self.places.build()),
-        };
-        group.append_column(&Bytes::from(self.bytes), close).map_err(internal)
+        let column_index =
+            if self.index.valid() { self.index.build().map_err(internal)? } else { ColumnIndexMetaData::NONE };
+        Ok(ClosedChunk { bytes: self.bytes, metadata, column_index, offset_index: self.places.build() })
     }
 }
 

@@ -3,20 +3,24 @@
 //! Where it is not clear which encoding of times is smaller, both are tried and the smaller one is kept. The first
 //! encodes differences, bit-packed in pages of [`PAGE_ROWS`], which suits regular times. The second splits the bytes of
 //! the times within one page, where the compressor finds the times that many series share; it ends as soon as it has
-//! become the larger one.
+//! become the larger one. Times that do not tick are packed when the row group ends: if all of them are those of an
+//! earlier row group, they are there already ([`TimesInFile`]).
 
 use parquet::basic::Encoding;
-use parquet::file::properties::{WriterProperties, WriterVersion};
-use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::chunk::ColumnChunk;
+use super::file::{ParquetFile, PlacedChunk};
 use super::presence::RowPresence;
-use super::{Each, Stored, delta, internal, split};
+use super::{Each, Stored, delta, split};
 use crate::error::Result;
 use crate::segment::summary::Kind;
+use crate::segment::times::Times;
 use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS};
 use crate::series::SeriesId;
+
+/// Earlier row groups whose times a row group is compared with: one metric of very many series has so many.
+const GROUPS_TRIED: usize = 64;
 
 /// Samples of one series.
 pub struct RunStretch<'a> {
@@ -25,14 +29,28 @@ pub struct RunStretch<'a> {
     pub stored: Stored<'a>,
     /// Of times that tick regularly.
     pub step: Option<i64>,
+    /// Where the times are, so that equal ones may be told by that.
+    pub known: Times,
 }
 
-/// What Parquet is told of a whole file.
-pub fn properties() -> WriterProperties {
-    WriterProperties::builder()
-        .set_writer_version(WriterVersion::PARQUET_2_0)
-        .set_created_by(concat!("telem ", env!("CARGO_PKG_VERSION")).to_owned())
-        .build()
+/// The times of rows that follow each other, without a copy of them: they are equal if these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TimesPart {
+    times: Times,
+    first: i64,
+    rows: usize,
+}
+
+/// The times of row groups that are in the file, by what they are; only of those with times that do not tick.
+#[derive(Default)]
+pub struct TimesInFile {
+    groups: Vec<(Vec<TimesPart>, PlacedChunk)>,
+}
+
+impl TimesInFile {
+    fn find(&self, parts: &[TimesPart]) -> Option<PlacedChunk> {
+        self.groups.iter().rev().take(GROUPS_TRIED).find(|(known, _)| known == parts).map(|(_, chunk)| chunk.clone())
+    }
 }
 
 /// The columns of a row group, as far as pages of them are finished.
@@ -65,6 +83,8 @@ pub struct Group {
     ticking: Vec<(i64, i64, usize)>,
     /// All times from the first row on, once some do not tick.
     whole_times: Option<Vec<i64>>,
+    /// Of all rows; `None` once there are some that only the column tells.
+    parts: Option<Vec<TimesPart>>,
     /// Whether there is something in `times` that does not tick.
     irregular: bool,
     /// The next page. Of the last three columns only what is present.
@@ -85,6 +105,7 @@ impl Group {
             columns: GroupColumns::new(schema),
             ticking: Vec::new(),
             whole_times: None,
+            parts: Some(Vec::new()),
             irregular: false,
             // Many segments are small: room is made as rows come.
             series: Vec::new(),
@@ -98,8 +119,12 @@ impl Group {
         }
     }
 
+    pub fn rows(&self) -> usize {
+        self.rows + self.times.len()
+    }
+
     pub fn is_full(&self) -> bool {
-        self.rows + self.times.len() >= ROW_GROUP_ROWS
+        self.rows() >= ROW_GROUP_ROWS
     }
 
     /// Takes samples from `from` on, as many as have room; gives back how many these are.
@@ -110,6 +135,13 @@ impl Group {
         let times = &stretch.times[from..from + count];
         self.series.resize(buffered + count, stretch.series.0);
         self.times.extend_from_slice(times);
+        match stretch.known {
+            Times::Column => self.parts = None,
+            known => {
+                let part = TimesPart { times: known.from(from), first: times[0], rows: count };
+                self.parts.iter_mut().for_each(|parts| parts.push(part));
+            }
+        }
         match stretch.step {
             Some(step) if self.whole_times.is_none() => self.ticking.push((times[0], step, count)),
             Some(_) => {}
@@ -166,12 +198,12 @@ impl Group {
         if self.irregular && self.whole_times.is_none() {
             self.whole_times = Some(self.times_before());
         }
-        if let Some(whole) = &mut self.whole_times {
-            whole.extend_from_slice(&self.times);
-        }
         let columns = &mut self.columns;
+        match &mut self.whole_times {
+            Some(whole) => whole.extend_from_slice(&self.times),
+            None => columns.times.add_page(rows, None, &self.times, delta::pack)?,
+        }
         columns.series.add_page(rows, None, &self.series, delta::pack)?;
-        columns.times.add_page(rows, None, &self.times, delta::pack)?;
         columns.ints.add_page(rows, Some(&self.has_int), &self.ints, delta::pack)?;
         columns.scales.add_page(rows, Some(&self.has_scale), &self.scales, delta::pack)?;
         columns.floats.add_page(rows, Some(&self.has_float), &self.floats, |floats, bytes| {
@@ -200,27 +232,36 @@ impl Group {
         times
     }
 
-    pub fn finish(mut self, file: &mut SerializedFileWriter<Vec<u8>>) -> Result<()> {
+    pub fn finish(mut self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
         self.write()?;
-        let GroupColumns { series, mut times, ints, scales, floats } = self.columns;
-        if let Some(whole) = self.whole_times {
-            let mut shared = ColumnChunk::new(file.schema_descr().column(1), Encoding::BYTE_STREAM_SPLIT);
-            // Small pages are worth a little: a reader of few series decodes no others' times.
-            let bytes_max = times.len() - times.len() / 9;
-            let is_smaller = shared.add_page_within(bytes_max, &whole, |times, bytes| {
-                split::split(times.iter().map(|time| time.cast_unsigned()), bytes);
-            })?;
-            if is_smaller && shared.len() + shared.len() / 8 < times.len() {
-                times = shared;
-            }
-        }
-        let mut group = file.next_row_group().map_err(internal)?;
-        series.append_to(&mut group)?;
-        times.append_to(&mut group)?;
-        ints.append_to(&mut group)?;
-        scales.append_to(&mut group)?;
-        floats.append_to(&mut group)?;
-        group.close().map_err(internal)?;
-        Ok(())
+        let GroupColumns { series, times, ints, scales, floats } = self.columns;
+        let series = file.add(series.close()?)?;
+        let times = match self.whole_times {
+            None => file.add(times.close()?)?,
+            Some(whole) => match self.parts.as_deref().and_then(|parts| in_file.find(parts)) {
+                Some(there) => there,
+                None => {
+                    let placed = file.add_once(packed_times(times, &whole, file.schema())?.close()?)?;
+                    in_file.groups.extend(self.parts.map(|parts| (parts, placed.clone())));
+                    placed
+                }
+            },
+        };
+        let columns = vec![series, times, file.add(ints.close()?)?, file.add(scales.close()?)?, file.add(floats.close()?)?];
+        file.end_group(self.rows, columns)
     }
+}
+
+/// All times of a row group that do not all tick, of which the first pages may be `packed`.
+fn packed_times(mut packed: ColumnChunk<i64>, whole: &[i64], schema: &SchemaDescriptor) -> Result<ColumnChunk<i64>> {
+    for page in whole[packed.rows()..].chunks(PAGE_ROWS) {
+        packed.add_page(page.len(), None, page, delta::pack)?;
+    }
+    let mut shared = ColumnChunk::new(schema.column(1), Encoding::BYTE_STREAM_SPLIT);
+    // Small pages are worth a little: a reader of few series decodes no others' times.
+    let bytes_max = packed.len() - packed.len() / 9;
+    let is_smaller = shared.add_page_within(bytes_max, whole, |times, bytes| {
+        split::split(times.iter().map(|time| time.cast_unsigned()), bytes);
+    })?;
+    Ok(if is_smaller && shared.len() + shared.len() / 8 < packed.len() { shared } else { packed })
 }

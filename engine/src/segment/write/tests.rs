@@ -134,6 +134,41 @@ fn regular_times_before_irregular_ones_are_written_with_them() {
     assert!(times.eq(expected), "each row has its time");
 }
 
+#[test]
+fn row_groups_with_the_same_times_state_them_once() {
+    let late = |node: i64| (0..4_000).map(move |tick| tick * 1_000_000 + node * 7_000 + tick * tick * 7_919 % 5_000);
+    let runs: Vec<Samples> = (0..3)
+        .flat_map(|metric| (0..40).map(move |node| at(late(node), move |_| Value::Int(metric * 100 + node))))
+        .collect();
+    let encoded = encoded(&runs);
+    let bytes = Bytes::from(encoded.bytes);
+    let metadata = metadata(&bytes);
+    let groups = metadata.row_groups();
+    let places = |column: usize| groups.iter().map(|group| group.column(column).byte_range().0).collect::<Vec<_>>();
+    assert_eq!(groups.iter().map(|group| group.num_rows()).collect::<Vec<_>>(), [160_000; 3]);
+    assert_eq!(places(1), [places(1)[0]; 3], "all row groups name one chunk of times");
+    assert!(places(2).is_sorted_by(|a, b| a < b), "and each its own values");
+    for (group, index) in metadata.offset_index().unwrap().iter().enumerate() {
+        let first = index[1].page_locations[0].offset;
+        assert_eq!(first, places(1)[group] as i64, "pages are where their chunk is");
+    }
+    let expected = runs.iter().flatten().map(|(time, value)| (time.micros(), *value));
+    assert!(rows(&bytes).into_iter().eq(expected), "each row has its time and value");
+}
+
+/// The time and the integer of each row, as Parquet reads them.
+fn rows(bytes: &Bytes) -> Vec<(i64, Value)> {
+    let read = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
+    let mut rows = Vec::new();
+    for batch in read {
+        let batch = batch.unwrap();
+        let times: &arrow::array::TimestampMicrosecondArray = batch.column(1).as_any().downcast_ref().unwrap();
+        let ints: &arrow::array::Int64Array = batch.column(2).as_any().downcast_ref().unwrap();
+        rows.extend(times.values().iter().zip(ints.values()).map(|(time, int)| (*time, Value::Int(*int))));
+    }
+    rows
+}
+
 fn any_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<i64>().prop_map(Value::Int),

@@ -1,0 +1,188 @@
+//! A Parquet file in memory: row groups as they come, then what the caller puts behind them, then page indexes and the
+//! footer.
+//!
+//! Parquet's own writer states each column chunk where it stands. Here a row group whose times are those of an earlier
+//! one names the chunk of that one: samples that were taken together have the same times in every metric, and a file
+//! states them once. Readers go where the footer points, so they need not know.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use ahash::AHashMap;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, FileMetaData, KeyValue, ParquetColumnIndex, ParquetMetaDataBuilder, ParquetMetaDataWriter,
+    ParquetOffsetIndex, RowGroupMetaData,
+};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use parquet::file::page_index::offset_index::OffsetIndexMetaData;
+use parquet::file::writer::TrackedWrite;
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
+
+use super::internal;
+use crate::error::Result;
+use crate::segment::schema;
+
+const MAGIC: &[u8] = b"PAR1";
+/// Data pages have version 2.
+const PARQUET_VERSION: i32 = 2;
+
+/// The pages of a column of a row group, and what is said of them: all places are counted from its first byte.
+pub struct ClosedChunk {
+    pub bytes: Vec<u8>,
+    pub metadata: ColumnChunkMetaData,
+    pub column_index: ColumnIndexMetaData,
+    pub offset_index: OffsetIndexMetaData,
+}
+
+/// A column of a row group in the file.
+#[derive(Clone)]
+pub struct PlacedChunk {
+    metadata: ColumnChunkMetaData,
+    column_index: ColumnIndexMetaData,
+    offset_index: OffsetIndexMetaData,
+}
+
+pub struct ParquetFile {
+    bytes: Vec<u8>,
+    schema: SchemaDescPtr,
+    groups: Vec<RowGroupMetaData>,
+    column_indexes: ParquetColumnIndex,
+    offset_indexes: ParquetOffsetIndex,
+    /// Chunks that others may name too, by what their bytes hash to.
+    named_again: AHashMap<u64, PlacedChunk>,
+}
+
+impl ParquetFile {
+    /// # Errors
+    /// Internal when Parquet refuses our schema.
+    pub fn new() -> Result<Self> {
+        let schema = parquet::arrow::ArrowSchemaConverter::new().convert(&schema()).map_err(internal)?;
+        Ok(Self {
+            bytes: MAGIC.to_vec(),
+            schema: Arc::new(SchemaDescriptor::new(schema.root_schema_ptr())),
+            groups: Vec::new(),
+            column_indexes: Vec::new(),
+            offset_indexes: Vec::new(),
+            named_again: AHashMap::new(),
+        })
+    }
+
+    pub fn schema(&self) -> &SchemaDescriptor {
+        &self.schema
+    }
+
+    /// All row groups so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Adds a chunk of the next row group.
+    ///
+    /// # Errors
+    /// Internal when Parquet refuses it.
+    pub fn add(&mut self, chunk: ClosedChunk) -> Result<PlacedChunk> {
+        let start = self.bytes.len() as i64;
+        self.bytes.extend_from_slice(&chunk.bytes);
+        let metadata = chunk.metadata.into_builder().set_data_page_offset(start).build().map_err(internal)?;
+        let mut offset_index = chunk.offset_index;
+        for page in &mut offset_index.page_locations {
+            page.offset += start;
+        }
+        Ok(PlacedChunk { metadata, column_index: chunk.column_index, offset_index })
+    }
+
+    /// The same, but for a chunk that is there already it gives back the place of that.
+    ///
+    /// # Errors
+    /// As [`ParquetFile::add`].
+    pub fn add_once(&mut self, chunk: ClosedChunk) -> Result<PlacedChunk> {
+        let hash = hash_of(&chunk.bytes);
+        if let Some(placed) = self.named_again.get(&hash)
+            && self.bytes_of(placed) == chunk.bytes
+        {
+            return Ok(placed.clone());
+        }
+        let placed = self.add(chunk)?;
+        self.named_again.insert(hash, placed.clone());
+        Ok(placed)
+    }
+
+    fn bytes_of(&self, placed: &PlacedChunk) -> &[u8] {
+        let (start, len) = placed.metadata.byte_range();
+        &self.bytes[start as usize..(start + len) as usize]
+    }
+
+    /// Ends a row group of these columns.
+    ///
+    /// # Errors
+    /// Internal when Parquet refuses it.
+    pub fn end_group(&mut self, rows: usize, columns: Vec<PlacedChunk>) -> Result<()> {
+        let unpacked = columns.iter().map(|column| column.metadata.uncompressed_size()).sum();
+        let start = columns.first().map_or(0, |column| column.metadata.data_page_offset());
+        let ordinal = i16::try_from(self.groups.len())
+            .map_err(|_| internal(parquet::errors::ParquetError::General("too many row groups".to_owned())))?;
+        let (mut chunks, mut column_index, mut offset_index) = (Vec::new(), Vec::new(), Vec::new());
+        for column in columns {
+            chunks.push(column.metadata);
+            column_index.push(column.column_index);
+            offset_index.push(column.offset_index);
+        }
+        let group = RowGroupMetaData::builder(Arc::clone(&self.schema))
+            .set_column_metadata(chunks)
+            .set_total_byte_size(unpacked)
+            .set_num_rows(rows as i64)
+            .set_ordinal(ordinal)
+            .set_file_offset(start)
+            .build()
+            .map_err(internal)?;
+        self.groups.push(group);
+        self.column_indexes.push(column_index);
+        self.offset_indexes.push(offset_index);
+        Ok(())
+    }
+
+    /// The bytes of the file, with these between its row groups and its page indexes.
+    ///
+    /// # Errors
+    /// Internal when Parquet refuses it.
+    pub fn finish(mut self, between: &[u8], labels: Vec<KeyValue>) -> Result<Vec<u8>> {
+        self.bytes.extend_from_slice(between);
+        let rows = self.groups.iter().map(RowGroupMetaData::num_rows).sum();
+        let by = concat!("telem ", env!("CARGO_PKG_VERSION")).to_owned();
+        let file = FileMetaData::new(PARQUET_VERSION, rows, Some(by), Some(labels), self.schema, None);
+        let metadata = ParquetMetaDataBuilder::new(file)
+            .set_row_groups(self.groups)
+            .set_column_index(Some(self.column_indexes))
+            .set_offset_index(Some(self.offset_indexes))
+            .build();
+        let mut end = Vec::new();
+        let mut behind = TrackedWrite::new(Behind { passed: self.bytes.len(), end: &mut end });
+        behind.write_all(&self.bytes).map_err(super::no_room)?;
+        ParquetMetaDataWriter::new_with_tracked(behind, &metadata).finish().map_err(internal)?;
+        self.bytes.extend_from_slice(&end);
+        Ok(self.bytes)
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> u64 {
+    u64::from(crc32fast::hash(bytes)) << 32 | bytes.len() as u64
+}
+
+/// Takes only what comes behind the bytes that are there already: Parquet counts them.
+struct Behind<'a> {
+    passed: usize,
+    end: &'a mut Vec<u8>,
+}
+
+impl Write for Behind<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let passed = self.passed.min(bytes.len());
+        self.passed -= passed;
+        self.end.extend_from_slice(&bytes[passed..]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
