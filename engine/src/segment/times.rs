@@ -18,7 +18,7 @@ const TRIED_MAX: usize = 64;
 const ROWS_PER_BYTE_MIN: u64 = 8;
 
 /// Where the times of a run are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Times {
     /// The first, and then one each `step` microseconds; 0 for a single row.
     Regular { step: i64 },

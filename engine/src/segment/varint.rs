@@ -23,6 +23,11 @@ pub fn put_signed(bytes: &mut Vec<u8>, signed: i64) {
     put(bytes, zigzag(signed));
 }
 
+/// How many bytes [`put_signed`] puts.
+pub const fn len_signed(signed: i64) -> usize {
+    (u64::BITS - (zigzag(signed) | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 /// As [`put_signed`], for sums of integers.
 pub fn put_wide(bytes: &mut Vec<u8>, signed: i128) {
     let mut number = ((signed << 1) ^ (signed >> 127)).cast_unsigned();

@@ -27,7 +27,7 @@ use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
 use file::ParquetFile;
-use group::{Group, RunStretch, TimesInFile};
+use group::{Group, RunStretch, TimesInFile, TimesPart};
 use period::Period;
 
 /// Fewer low bits than these are not worth a column that says how many they are.
@@ -197,8 +197,9 @@ impl SegmentWriter {
         let stored = scratch.store(values, open.map(|open| open.run.kind));
         self.has_shifts |= matches!(stored, Stored::Shifted { .. });
         let known = self.note_run(times, &stored, step);
-        let begun = self.group.as_ref().map_or(0, Group::rows);
-        if step.is_none() && self.period.ends_group(times, u64::from(self.rows), begun as u64) {
+        let part = TimesPart { times: known, first: times[0], rows: times.len() };
+        let grouped = self.group.as_ref().map_or(0, Group::rows);
+        if self.period.ends_group(part, step.is_some(), self.rows as usize, grouped) {
             self.end_group()?;
         }
         let stretch = RunStretch { series: self.series, times, stored, step, known };
@@ -206,7 +207,7 @@ impl SegmentWriter {
         while from < times.len() {
             let group = match &mut self.group {
                 Some(group) => group,
-                empty => empty.insert(Group::new(self.file.schema())),
+                empty => empty.insert(Group::new(&self.file.schema())),
             };
             from += group.push(&stretch, from)?;
             if group.is_full() {

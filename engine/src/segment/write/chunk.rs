@@ -4,7 +4,9 @@
 //! encoded at once, and all columns of all segments of a thread share a compressor. What comes out is the same.
 
 use std::cell::RefCell;
+use std::hash::Hash;
 
+use ahash::AHashMap;
 use parquet::basic::{BoundaryOrder, Compression, Encoding, PageType, Type, ZstdLevel};
 use parquet::data_type::AsBytes;
 use parquet::file::metadata::{
@@ -110,6 +112,8 @@ pub struct ColumnChunk<T> {
     bytes: Vec<u8>,
     /// What these would be unpacked.
     unpacked: usize,
+    /// Where the first page begins behind a dictionary.
+    dictionary: Option<usize>,
     pages: usize,
     rows: usize,
     absent: usize,
@@ -129,6 +133,7 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             encoding,
             bytes: Vec::new(),
             unpacked: 0,
+            dictionary: None,
             pages: 0,
             rows: 0,
             absent: 0,
@@ -139,11 +144,6 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             index: ColumnIndexBuilder::new(T::TYPE),
             places: OffsetIndexBuilder::new(),
         }
-    }
-
-    /// Of all pages.
-    pub fn rows(&self) -> usize {
-        self.rows
     }
 
     /// Bytes of all pages.
@@ -166,7 +166,7 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         PACKING.with_borrow_mut(|packing| {
             packing.fill(presence, values, encode);
             packing.pack()?;
-            self.add(packing, rows, values);
+            self.add(packing, rows, values.len(), T::bounds(values));
             Ok(())
         })
     }
@@ -186,7 +186,7 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             packing.fill(None, values, encode);
             let is_within = packing.pack_within(bytes_max)?;
             if is_within {
-                self.add(packing, values.len(), values);
+                self.add(packing, values.len(), values.len(), T::bounds(values));
             } else {
                 packing.clear();
             }
@@ -194,21 +194,54 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         })
     }
 
+    /// Adds all rows in one page: values that stay the same for many of the rows that have one, as a dictionary of them
+    /// and how often each comes. There is one at least.
+    ///
+    /// # Errors
+    /// Internal when zstd fails.
+    pub fn add_stretches(&mut self, rows: usize, presence: Option<&RowPresence>, stretches: &[(T, usize)]) -> Result<()>
+    where
+        T: Ord + Hash,
+    {
+        let mut places: AHashMap<T, u32> = AHashMap::new();
+        let mut values: Vec<T> = Vec::new();
+        let mut numbered: Vec<(u32, usize)> = Vec::with_capacity(stretches.len());
+        for (value, count) in stretches {
+            let place = *places.entry(*value).or_insert_with(|| {
+                values.push(*value);
+                values.len() as u32 - 1
+            });
+            numbered.push((place, *count));
+        }
+        let present = stretches.iter().map(|(_, count)| count).sum();
+        PACKING.with_borrow_mut(|packing| {
+            packing.fill(None, &values, |values, bytes| values.iter().for_each(|value| bytes.extend(value.as_bytes())));
+            packing.pack()?;
+            put_dictionary_header(values.len(), &packing.values, &packing.packed, &mut self.bytes);
+            self.unpacked += self.bytes.len() + packing.values.len();
+            self.bytes.extend_from_slice(&packing.packed);
+            self.dictionary = Some(self.bytes.len());
+            let width = u32::BITS - (values.len() as u32 - 1).leading_zeros();
+            packing.fill(presence, &numbered, |stretches, bytes| put_stretches(stretches, width, bytes));
+            packing.pack()?;
+            self.add(packing, rows, present, T::bounds(&values));
+            Ok(())
+        })
+    }
+
     /// Adds what was packed.
-    fn add(&mut self, packing: &mut PackingRoom, rows: usize, values: &[T]) {
+    fn add(&mut self, packing: &mut PackingRoom, rows: usize, present: usize, bounds: Option<(T, T)>) {
         let PackingRoom { levels, values: encoded, packed, .. } = packing;
         let is_packed = packed.len() < levels.len() + encoded.len();
-        let page =
-            PageParts { rows, absent: rows - values.len(), levels, encoded, packed: is_packed.then_some(packed) };
-        self.note(&page, values);
+        let page = PageParts { rows, absent: rows - present, levels, encoded, packed: is_packed.then_some(packed) };
+        self.note(&page, bounds);
         self.put(&page);
         packing.clear();
     }
 
     /// For the page index.
-    fn note(&mut self, page: &PageParts<'_>, values: &[T]) {
-        let bounds = T::bounds(values);
-        if values.is_empty() {
+    fn note(&mut self, page: &PageParts<'_>, bounds: Option<(T, T)>) {
+        if page.absent == page.rows {
             self.index.append(true, Vec::new(), Vec::new(), page.absent as i64);
         } else if let Some((least, greatest)) = bounds {
             if let Some((least_before, greatest_before)) = self.bounds_before {
@@ -240,7 +273,8 @@ impl<T: ColumnNumber> ColumnChunk<T> {
 
     fn put(&mut self, page: &PageParts<'_>) {
         let start = self.bytes.len();
-        page.put_header(self.encoding, &mut self.bytes);
+        let encoding = if self.dictionary.is_some() { Encoding::RLE_DICTIONARY } else { self.encoding };
+        page.put_header(encoding, &mut self.bytes);
         self.unpacked += self.bytes.len() - start + page.levels.len() + page.encoded.len();
         self.bytes.extend_from_slice(page.levels);
         self.bytes.extend_from_slice(page.values());
@@ -261,18 +295,28 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             (false, true) => BoundaryOrder::DESCENDING,
             (false, false) => BoundaryOrder::UNORDERED,
         });
-        let encodings = [Encoding::RLE, self.encoding];
-        let pages =
-            PageEncodingStats { page_type: PageType::DATA_PAGE_V2, encoding: self.encoding, count: self.pages as i32 };
+        let of_pages = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
+        let (encodings, pages) = match self.dictionary {
+            None => {
+                let pages = of_pages(PageType::DATA_PAGE_V2, self.encoding, self.pages as i32);
+                (vec![Encoding::RLE, self.encoding], vec![pages])
+            }
+            Some(_) => {
+                let of_dictionary = of_pages(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1);
+                let pages = of_pages(PageType::DATA_PAGE_V2, Encoding::RLE_DICTIONARY, self.pages as i32);
+                (vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY], vec![of_dictionary, pages])
+            }
+        };
         let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).map_err(internal)?);
         let metadata = ColumnChunkMetaData::builder(self.column.clone())
             .set_compression(zstd)
-            .set_encodings(encodings.to_vec())
-            .set_page_encoding_stats(vec![pages])
+            .set_encodings(encodings)
+            .set_page_encoding_stats(pages)
             .set_total_compressed_size(self.bytes.len() as i64)
             .set_total_uncompressed_size(self.unpacked as i64)
             .set_num_values(self.rows as i64)
-            .set_data_page_offset(0)
+            .set_dictionary_page_offset(self.dictionary.map(|_| 0))
+            .set_data_page_offset(self.dictionary.unwrap_or(0) as i64)
             .set_statistics(T::statistics(self.bounds, self.absent as u64))
             .set_definition_level_histogram(self.histogram(self.rows, self.absent))
             .build()
@@ -297,28 +341,52 @@ impl PageParts<'_> {
         self.packed.unwrap_or(self.encoded)
     }
 
-    /// As Thrift's compact protocol writes it: each field is how far its number is from that of the one before, its
-    /// type, and its value; a 0 ends a structure.
     fn put_header(&self, encoding: Encoding, bytes: &mut Vec<u8>) {
-        const NEXT_INT: u8 = 0x15;
-        const NEXT_TRUE: u8 = 0x11;
-        const NEXT_FALSE: u8 = 0x12;
-        /// From the third field, the bytes of the page, to the eighth.
-        const HEADER_OF_DATA_PAGE: u8 = 0x5c;
         const DATA_PAGE: usize = 3;
-        let ints = |bytes: &mut Vec<u8>, ints: &[usize]| {
-            for int in ints {
-                bytes.push(NEXT_INT);
-                varint::put_signed(bytes, *int as i64);
-            }
-        };
         let levels = self.levels.len();
-        ints(bytes, &[DATA_PAGE, levels + self.encoded.len(), levels + self.values().len()]);
-        bytes.push(HEADER_OF_DATA_PAGE);
+        thrift_ints(bytes, &[DATA_PAGE, levels + self.encoded.len(), levels + self.values().len()]);
+        bytes.push(thrift::EIGHTH_AFTER_THIRD);
         // No column has lists: there are no levels of repetition.
-        ints(bytes, &[self.rows, self.absent, self.rows, encoding as usize, levels, 0]);
-        bytes.push(if self.packed.is_some() { NEXT_TRUE } else { NEXT_FALSE });
+        thrift_ints(bytes, &[self.rows, self.absent, self.rows, encoding as usize, levels, 0]);
+        bytes.push(if self.packed.is_some() { thrift::NEXT_TRUE } else { thrift::NEXT_FALSE });
         bytes.extend_from_slice(&[0, 0]);
+    }
+}
+
+/// Of a page that lists `count` values, one after the other.
+fn put_dictionary_header(count: usize, encoded: &[u8], packed: &[u8], bytes: &mut Vec<u8>) {
+    const DICTIONARY_PAGE: usize = 2;
+    thrift_ints(bytes, &[DICTIONARY_PAGE, encoded.len(), packed.len()]);
+    bytes.push(thrift::SEVENTH_AFTER_THIRD);
+    thrift_ints(bytes, &[count, Encoding::PLAIN as usize]);
+    bytes.extend_from_slice(&[0, 0]);
+}
+
+/// Places in a dictionary, of `width` bits each, and how often each comes.
+fn put_stretches(stretches: &[(u32, usize)], width: u32, bytes: &mut Vec<u8>) {
+    bytes.push(width as u8);
+    for (place, count) in stretches {
+        varint::put(bytes, (*count as u64) << 1);
+        bytes.extend_from_slice(&place.to_le_bytes()[..width.div_ceil(8) as usize]);
+    }
+}
+
+/// Headers as Thrift's compact protocol writes them: each field is how far its number is from that of the one before,
+/// its type, and its value; a 0 ends a structure.
+mod thrift {
+    pub const NEXT_INT: u8 = 0x15;
+    pub const NEXT_TRUE: u8 = 0x11;
+    pub const NEXT_FALSE: u8 = 0x12;
+    /// From the third field, the bytes of the page, to what is said of a dictionary.
+    pub const SEVENTH_AFTER_THIRD: u8 = 0x4c;
+    /// The same, to what is said of a data page.
+    pub const EIGHTH_AFTER_THIRD: u8 = 0x5c;
+}
+
+fn thrift_ints(bytes: &mut Vec<u8>, ints: &[usize]) {
+    for int in ints {
+        bytes.push(thrift::NEXT_INT);
+        varint::put_signed(bytes, *int as i64);
     }
 }
 

@@ -4,8 +4,11 @@
 //! A block is packed at once: its differences, the least of them, and how many bits what is above it needs. Where all
 //! are equal, as with times that tick, there is nothing to pack. Widths are known when this is compiled, so that eight
 //! numbers become bytes without a branch.
+//!
+//! Integers that are values have blocks of one of two sizes ([`BlockSize`]), whichever gives the shorter page: where a
+//! run begins, the step from the run before makes a whole block wide, so many short runs want small blocks.
 
-use crate::segment::varint;
+use crate::segment::{PAGE_ROWS, varint};
 
 /// Parts of a block, each with a width of its own.
 const PARTS: usize = 4;
@@ -63,10 +66,7 @@ impl DeltaInt for i32 {
 
 /// Appends a page of `values` to `bytes`.
 pub fn pack<T: DeltaInt>(values: &[T], bytes: &mut Vec<u8>) {
-    varint::put(bytes, T::BLOCK as u64);
-    varint::put(bytes, PARTS as u64);
-    varint::put(bytes, values.len() as u64);
-    varint::put_signed(bytes, values.first().map_or(0, |first| first.signed()));
+    put_header(values, T::BLOCK, bytes);
     let mut differences = [0; 256];
     let mut from = 1;
     while from < values.len() {
@@ -78,6 +78,125 @@ pub fn pack<T: DeltaInt>(values: &[T], bytes: &mut Vec<u8>) {
         pack_block(differences, T::BLOCK / PARTS, bytes);
         from += T::BLOCK;
     }
+}
+
+/// Differences whose bounds are known together.
+const GROUP: usize = 32;
+/// Groups of a page, mostly.
+const GROUPS: usize = PAGE_ROWS / GROUP;
+
+/// How a page is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockSize {
+    /// As Parquet's writers have it, with parts of two groups.
+    Large,
+    /// Of half of it.
+    Small,
+}
+
+impl BlockSize {
+    fn values(self) -> usize {
+        match self {
+            BlockSize::Large => 256,
+            BlockSize::Small => 128,
+        }
+    }
+
+    /// Groups of a part.
+    fn part(self) -> usize {
+        self.values() / PARTS / GROUP
+    }
+
+    /// What the blocks of these groups take.
+    fn len(self, groups: &[DeltaBounds]) -> usize {
+        let of_part = |part: &[DeltaBounds], least| width_of(part, least) * self.part() * GROUP / EIGHT;
+        groups
+            .chunks(PARTS * self.part())
+            .map(|block| {
+                let least = least_of(block);
+                let parts: usize = block.chunks(self.part()).map(|part| of_part(part, least)).sum();
+                varint::len_signed(least) + PARTS + parts
+            })
+            .sum()
+    }
+}
+
+/// The least and the greatest of some differences.
+#[derive(Clone, Copy, Debug)]
+struct DeltaBounds {
+    least: i64,
+    greatest: i64,
+}
+
+fn least_of(groups: &[DeltaBounds]) -> i64 {
+    groups.iter().fold(i64::MAX, |least, group| least.min(group.least))
+}
+
+/// Bits of what is above `least`. Three are made four: the compressor sees bytes, and finds in them what comes often
+/// only if numbers do not begin in the middle of one byte and end in the next.
+fn width_of(part: &[DeltaBounds], least: i64) -> usize {
+    let greatest = part.iter().fold(i64::MIN, |greatest, group| greatest.max(group.greatest));
+    match u64::BITS - greatest.wrapping_sub(least).cast_unsigned().leading_zeros() {
+        3 => 4,
+        width => width as usize,
+    }
+}
+
+/// Appends a page of integers that are values.
+pub fn pack_values(values: &[i64], bytes: &mut Vec<u8>) {
+    let mut groups = Vec::with_capacity(GROUPS);
+    for from in (1..values.len()).step_by(GROUP) {
+        let group = &values[from - 1..values.len().min(from + GROUP)];
+        let mut bounds = DeltaBounds { least: i64::MAX, greatest: i64::MIN };
+        for pair in group.windows(2) {
+            let difference = pair[1].wrapping_sub(pair[0]);
+            bounds.least = bounds.least.min(difference);
+            bounds.greatest = bounds.greatest.max(difference);
+        }
+        groups.push(bounds);
+    }
+    let is_small = BlockSize::Small.len(&groups) < BlockSize::Large.len(&groups);
+    let size = if is_small { BlockSize::Small } else { BlockSize::Large };
+    put_header(values, size.values(), bytes);
+    let part = size.part() * GROUP;
+    let mut numbers = [0; 64];
+    for (block, groups) in groups.chunks(PARTS * size.part()).enumerate() {
+        let least = least_of(groups);
+        varint::put_signed(bytes, least);
+        let widths = bytes.len();
+        bytes.extend_from_slice(&[0; PARTS]);
+        for (at, groups) in groups.chunks(size.part()).enumerate() {
+            let width = width_of(groups, least);
+            if width == 0 {
+                continue;
+            }
+            bytes[widths + at] = width as u8;
+            let from = block * size.values() + at * part;
+            let values = &values[from..values.len().min(from + part + 1)];
+            for (number, pair) in numbers.iter_mut().zip(values.windows(2)) {
+                *number = pair[1].wrapping_sub(pair[0]).wrapping_sub(least).cast_unsigned();
+            }
+            // What is behind the last one has no meaning, and is 0.
+            numbers[values.len() - 1..].fill(0);
+            put_part(&numbers[..part], width, bytes);
+        }
+    }
+}
+
+fn put_header<T: DeltaInt>(values: &[T], block: usize, bytes: &mut Vec<u8>) {
+    varint::put(bytes, block as u64);
+    varint::put(bytes, PARTS as u64);
+    varint::put(bytes, values.len() as u64);
+    varint::put_signed(bytes, values.first().map_or(0, |first| first.signed()));
+}
+
+/// Appends `numbers` of this width.
+fn put_part(numbers: &[u64], width: usize, bytes: &mut Vec<u8>) {
+    let start = bytes.len();
+    let end = start + width * numbers.len() / EIGHT;
+    bytes.resize(end + SPILL, 0);
+    pack_part(numbers, width, &mut bytes[start..]);
+    bytes.truncate(end);
 }
 
 /// Appends a block of `differences` in parts of this many; there is one at least.
@@ -103,11 +222,7 @@ fn pack_block(differences: &[i64], part: usize, bytes: &mut Vec<u8>) {
         numbers[differences.len()..].fill(0);
         let width = (u64::BITS - all.leading_zeros()) as usize;
         bytes[widths + at] = width as u8;
-        let start = bytes.len();
-        let end = start + width * part / EIGHT;
-        bytes.resize(end + SPILL, 0);
-        pack_part(&numbers[..part], width, &mut bytes[start..]);
-        bytes.truncate(end);
+        put_part(&numbers[..part], width, bytes);
     }
 }
 

@@ -67,8 +67,8 @@ impl ParquetFile {
         })
     }
 
-    pub fn schema(&self) -> &SchemaDescriptor {
-        &self.schema
+    pub fn schema(&self) -> SchemaDescPtr {
+        Arc::clone(&self.schema)
     }
 
     /// All row groups so far.
@@ -83,7 +83,14 @@ impl ParquetFile {
     pub fn add(&mut self, chunk: ClosedChunk) -> Result<PlacedChunk> {
         let start = self.bytes.len() as i64;
         self.bytes.extend_from_slice(&chunk.bytes);
-        let metadata = chunk.metadata.into_builder().set_data_page_offset(start).build().map_err(internal)?;
+        let (first, dictionary) = (chunk.metadata.data_page_offset(), chunk.metadata.dictionary_page_offset());
+        let metadata = chunk
+            .metadata
+            .into_builder()
+            .set_data_page_offset(start + first)
+            .set_dictionary_page_offset(dictionary.map(|at| start + at))
+            .build()
+            .map_err(internal)?;
         let mut offset_index = chunk.offset_index;
         for page in &mut offset_index.page_locations {
             page.offset += start;
@@ -118,7 +125,7 @@ impl ParquetFile {
     /// Internal when Parquet refuses it.
     pub fn end_group(&mut self, rows: usize, columns: Vec<PlacedChunk>) -> Result<()> {
         let unpacked = columns.iter().map(|column| column.metadata.uncompressed_size()).sum();
-        let start = columns.first().map_or(0, |column| column.metadata.data_page_offset());
+        let start = columns.first().map_or(0, |column| column.metadata.byte_range().0 as i64);
         let ordinal = i16::try_from(self.groups.len())
             .map_err(|_| internal(parquet::errors::ParquetError::General("too many row groups".to_owned())))?;
         let (mut chunks, mut column_index, mut offset_index) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,16 +1,20 @@
 //! Encodes one row group, column by column.
 //!
+//! Columns have pages of their own. Series and scales stay the same for whole runs: they are one page, of a dictionary
+//! and how often each comes. Values have pages of [`PAGE_ROWS`] of them; many rows in a row without one are a page of
+//! their own. Times are packed when the row group ends: if all of them are those of an earlier row group, they are there
+//! already ([`TimesInFile`]).
+//!
 //! Where it is not clear which encoding of times is smaller, both are tried and the smaller one is kept. The first
 //! encodes differences, bit-packed in pages of [`PAGE_ROWS`], which suits regular times. The second splits the bytes of
 //! the times within one page, where the compressor finds the times that many series share; it ends as soon as it has
-//! become the larger one. Times that do not tick are packed when the row group ends: if all of them are those of an
-//! earlier row group, they are there already ([`TimesInFile`]).
+//! become the larger one.
 
 use parquet::basic::Encoding;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::chunk::ColumnChunk;
-use super::file::{ParquetFile, PlacedChunk};
+use super::chunk::{ColumnChunk, ColumnNumber};
+use super::file::{ClosedChunk, ParquetFile, PlacedChunk};
 use super::presence::RowPresence;
 use super::{Each, Stored, delta, split};
 use crate::error::Result;
@@ -21,6 +25,8 @@ use crate::series::SeriesId;
 
 /// Earlier row groups whose times a row group is compared with: one metric of very many series has so many.
 const GROUPS_TRIED: usize = 64;
+/// Shorter stretches of one series are packed as differences.
+const STRETCH_ROWS_MIN: usize = 16;
 
 /// Samples of one series.
 pub struct RunStretch<'a> {
@@ -33,15 +39,16 @@ pub struct RunStretch<'a> {
     pub known: Times,
 }
 
-/// The times of rows that follow each other, without a copy of them: they are equal if these are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TimesPart {
-    times: Times,
-    first: i64,
-    rows: usize,
+/// The times of rows that follow each other, without a copy of them: they are equal if these are, unless only the column
+/// tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimesPart {
+    pub times: Times,
+    pub first: i64,
+    pub rows: usize,
 }
 
-/// The times of row groups that are in the file, by what they are; only of those with times that do not tick.
+/// The times of row groups that are in the file, by what they are.
 #[derive(Default)]
 pub struct TimesInFile {
     groups: Vec<(Vec<TimesPart>, PlacedChunk)>,
@@ -53,135 +60,188 @@ impl TimesInFile {
     }
 }
 
-/// The columns of a row group, as far as pages of them are finished.
-struct GroupColumns {
-    series: ColumnChunk<u32>,
-    times: ColumnChunk<i64>,
-    ints: ColumnChunk<i64>,
-    scales: ColumnChunk<i32>,
-    floats: ColumnChunk<f64>,
+/// A column of what is the same for many rows.
+struct StretchColumn<T> {
+    /// Of the rows that have one.
+    stretches: Vec<(T, usize)>,
+    presence: RowPresence,
 }
 
-impl GroupColumns {
-    fn new(schema: &SchemaDescriptor) -> Self {
-        let packed = Encoding::DELTA_BINARY_PACKED;
-        Self {
-            series: ColumnChunk::new(schema.column(0), packed),
-            times: ColumnChunk::new(schema.column(1), packed),
-            ints: ColumnChunk::new(schema.column(2), packed),
-            scales: ColumnChunk::new(schema.column(3), packed),
-            floats: ColumnChunk::new(schema.column(4), Encoding::BYTE_STREAM_SPLIT),
+impl<T: ColumnNumber + Ord + std::hash::Hash + delta::DeltaInt> StretchColumn<T> {
+    fn new() -> Self {
+        Self { stretches: Vec::new(), presence: RowPresence::default() }
+    }
+
+    fn push(&mut self, value: Option<T>, rows: usize) {
+        self.presence.push(value.is_some(), rows);
+        let Some(value) = value else { return };
+        match self.stretches.last_mut() {
+            Some((before, count)) if *before == value => *count += rows,
+            _ => self.stretches.push((value, rows)),
         }
+    }
+
+    /// `is_optional`: whether rows may be without a value.
+    fn finish(&self, rows: usize, is_optional: bool, mut chunk: ColumnChunk<T>) -> Result<ClosedChunk> {
+        let presence = is_optional.then_some(&self.presence);
+        let present: usize = self.stretches.iter().map(|(_, count)| count).sum();
+        if present > 0 && self.stretches.len() <= present / STRETCH_ROWS_MIN + 1 {
+            chunk.add_stretches(rows, presence, &self.stretches)?;
+            return chunk.close();
+        }
+        let mut values = Vec::with_capacity(present);
+        for (value, count) in &self.stretches {
+            values.resize(values.len() + count, *value);
+        }
+        chunk.add_page(rows, presence, &values, delta::pack)?;
+        chunk.close()
+    }
+}
+
+/// A column of values, one of which each row has in one of the columns.
+struct ValueColumn<T> {
+    chunk: ColumnChunk<T>,
+    pack: fn(&[T], &mut Vec<u8>),
+    /// The next page: rows, and the values of those that have one.
+    rows: usize,
+    values: Vec<T>,
+    presence: RowPresence,
+    /// Rows without a value behind these.
+    absent: usize,
+}
+
+impl<T: ColumnNumber> ValueColumn<T> {
+    fn new(chunk: ColumnChunk<T>, pack: fn(&[T], &mut Vec<u8>)) -> Self {
+        // Many segments are small: room is made as rows come.
+        Self { chunk, pack, rows: 0, values: Vec::new(), presence: RowPresence::default(), absent: 0 }
+    }
+
+    fn push_absent(&mut self, rows: usize) {
+        self.absent += rows;
+    }
+
+    fn push(&mut self, mut values: &[T]) -> Result<()> {
+        self.settle_absent()?;
+        while !values.is_empty() {
+            let (here, later) = values.split_at(values.len().min(PAGE_ROWS - self.values.len()));
+            self.values.extend_from_slice(here);
+            self.presence.push(true, here.len());
+            self.rows += here.len();
+            if self.values.len() == PAGE_ROWS {
+                self.write()?;
+            }
+            values = later;
+        }
+        Ok(())
+    }
+
+    /// Rows without a value are a page of their own if they are as many as a page has, else a part of this one.
+    fn settle_absent(&mut self) -> Result<()> {
+        let absent = std::mem::take(&mut self.absent);
+        let is_page = absent >= PAGE_ROWS;
+        if is_page {
+            self.write()?;
+        }
+        self.presence.push(false, absent);
+        self.rows += absent;
+        if is_page { self.write() } else { Ok(()) }
+    }
+
+    /// Finishes a page.
+    fn write(&mut self) -> Result<()> {
+        if self.rows > 0 {
+            self.chunk.add_page(self.rows, Some(&self.presence), &self.values, self.pack)?;
+        }
+        self.rows = 0;
+        self.values.clear();
+        self.presence.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<ClosedChunk> {
+        self.settle_absent()?;
+        self.write()?;
+        self.chunk.close()
     }
 }
 
 pub struct Group {
-    /// Of finished pages.
     rows: usize,
-    columns: GroupColumns,
-    /// The rows so far, as long as they are regular: first time, step, rows.
-    ticking: Vec<(i64, i64, usize)>,
+    /// What the times of all rows are, and the steps of those that tick.
+    parts: Vec<(TimesPart, Option<i64>)>,
     /// All times from the first row on, once some do not tick.
     whole_times: Option<Vec<i64>>,
-    /// Of all rows; `None` once there are some that only the column tells.
-    parts: Option<Vec<TimesPart>>,
-    /// Whether there is something in `times` that does not tick.
-    irregular: bool,
-    /// The next page. Of the last three columns only what is present.
-    series: Vec<u32>,
-    times: Vec<i64>,
-    ints: Vec<i64>,
-    scales: Vec<i32>,
-    floats: Vec<f64>,
-    has_int: RowPresence,
-    has_scale: RowPresence,
-    has_float: RowPresence,
+    series: StretchColumn<u32>,
+    scales: StretchColumn<i32>,
+    ints: ValueColumn<i64>,
+    floats: ValueColumn<f64>,
 }
 
 impl Group {
     pub fn new(schema: &SchemaDescriptor) -> Self {
+        let ints = ColumnChunk::new(schema.column(2), Encoding::DELTA_BINARY_PACKED);
+        let floats = ColumnChunk::new(schema.column(4), Encoding::BYTE_STREAM_SPLIT);
         Self {
             rows: 0,
-            columns: GroupColumns::new(schema),
-            ticking: Vec::new(),
+            parts: Vec::new(),
             whole_times: None,
-            parts: Some(Vec::new()),
-            irregular: false,
-            // Many segments are small: room is made as rows come.
-            series: Vec::new(),
-            times: Vec::new(),
-            ints: Vec::new(),
-            scales: Vec::new(),
-            floats: Vec::new(),
-            has_int: RowPresence::default(),
-            has_scale: RowPresence::default(),
-            has_float: RowPresence::default(),
+            series: StretchColumn::new(),
+            scales: StretchColumn::new(),
+            ints: ValueColumn::new(ints, delta::pack_values),
+            floats: ValueColumn::new(floats, |floats, bytes| {
+                split::split(floats.iter().map(|float| float.to_bits()), bytes);
+            }),
         }
     }
 
     pub fn rows(&self) -> usize {
-        self.rows + self.times.len()
+        self.rows
     }
 
     pub fn is_full(&self) -> bool {
-        self.rows() >= ROW_GROUP_ROWS
+        self.rows >= ROW_GROUP_ROWS
     }
 
     /// Takes samples from `from` on, as many as have room; gives back how many these are.
     pub fn push(&mut self, stretch: &RunStretch<'_>, from: usize) -> Result<usize> {
-        let buffered = self.times.len();
-        let room = (PAGE_ROWS - buffered).min(ROW_GROUP_ROWS - self.rows - buffered);
-        let count = room.min(stretch.times.len() - from);
+        let count = (ROW_GROUP_ROWS - self.rows).min(stretch.times.len() - from);
         let times = &stretch.times[from..from + count];
-        self.series.resize(buffered + count, stretch.series.0);
-        self.times.extend_from_slice(times);
-        match stretch.known {
-            Times::Column => self.parts = None,
-            known => {
-                let part = TimesPart { times: known.from(from), first: times[0], rows: count };
-                self.parts.iter_mut().for_each(|parts| parts.push(part));
-            }
+        if stretch.step.is_none() && self.whole_times.is_none() {
+            self.whole_times = Some(self.ticking_times().collect());
         }
-        match stretch.step {
-            Some(step) if self.whole_times.is_none() => self.ticking.push((times[0], step, count)),
-            Some(_) => {}
-            None => self.irregular = true,
+        if let Some(whole) = &mut self.whole_times {
+            whole.extend_from_slice(times);
         }
+        self.parts.push((TimesPart { times: stretch.known.from(from), first: times[0], rows: count }, stretch.step));
+        self.series.push(Some(stretch.series.0), count);
         match &stretch.stored {
-            Stored::Ints(ints) => self.push_ints(&ints[from..from + count], None),
+            Stored::Ints(ints) => self.push_ints(&ints[from..from + count], None)?,
             Stored::Shifted { shift, shifted, .. } => {
-                self.push_ints(&shifted[from..from + count], Some(-shift.cast_signed()));
+                self.push_ints(&shifted[from..from + count], Some(-shift.cast_signed()))?;
             }
             Stored::Decimals { ints, scale, .. } => {
-                self.push_ints(&ints[from..from + count], Some(scale.cast_signed()));
+                self.push_ints(&ints[from..from + count], Some(scale.cast_signed()))?;
             }
-            Stored::Floats(floats) => self.push_floats(&floats[from..from + count]),
-            Stored::Mixed(each) => each[from..from + count].iter().for_each(|each| self.push_value(each)),
+            Stored::Floats(floats) => self.push_floats(&floats[from..from + count])?,
+            Stored::Mixed(each) => each[from..from + count].iter().try_for_each(|each| self.push_value(each))?,
         }
-        if self.times.len() == PAGE_ROWS {
-            self.write()?;
-        }
+        self.rows += count;
         Ok(count)
     }
 
-    fn push_ints(&mut self, ints: &[i64], scale: Option<i8>) {
-        self.ints.extend_from_slice(ints);
-        if let Some(scale) = scale {
-            self.scales.resize(self.scales.len() + ints.len(), i32::from(scale));
-        }
-        self.has_int.push(true, ints.len());
-        self.has_scale.push(scale.is_some(), ints.len());
-        self.has_float.push(false, ints.len());
+    fn push_ints(&mut self, ints: &[i64], scale: Option<i8>) -> Result<()> {
+        self.scales.push(scale.map(i32::from), ints.len());
+        self.floats.push_absent(ints.len());
+        self.ints.push(ints)
     }
 
-    fn push_floats(&mut self, floats: &[f64]) {
-        self.floats.extend_from_slice(floats);
-        self.has_int.push(false, floats.len());
-        self.has_scale.push(false, floats.len());
-        self.has_float.push(true, floats.len());
+    fn push_floats(&mut self, floats: &[f64]) -> Result<()> {
+        self.scales.push(None, floats.len());
+        self.ints.push_absent(floats.len());
+        self.floats.push(floats)
     }
 
-    fn push_value(&mut self, each: &Each) {
+    fn push_value(&mut self, each: &Each) -> Result<()> {
         match each.kind {
             Kind::Float => self.push_floats(&[each.value.as_f64()]),
             Kind::Scaled(scale) => self.push_ints(&[each.int], Some(scale.cast_signed())),
@@ -189,79 +249,80 @@ impl Group {
         }
     }
 
-    /// Finishes a page of each column.
-    fn write(&mut self) -> Result<()> {
-        let rows = self.times.len();
-        if rows == 0 {
-            return Ok(());
-        }
-        if self.irregular && self.whole_times.is_none() {
-            self.whole_times = Some(self.times_before());
-        }
-        let columns = &mut self.columns;
-        match &mut self.whole_times {
-            Some(whole) => whole.extend_from_slice(&self.times),
-            None => columns.times.add_page(rows, None, &self.times, delta::pack)?,
-        }
-        columns.series.add_page(rows, None, &self.series, delta::pack)?;
-        columns.ints.add_page(rows, Some(&self.has_int), &self.ints, delta::pack)?;
-        columns.scales.add_page(rows, Some(&self.has_scale), &self.scales, delta::pack)?;
-        columns.floats.add_page(rows, Some(&self.has_float), &self.floats, |floats, bytes| {
-            split::split(floats.iter().map(|float| float.to_bits()), bytes);
-        })?;
-        self.rows += rows;
-        self.irregular = false;
-        self.series.clear();
-        self.times.clear();
-        self.ints.clear();
-        self.scales.clear();
-        self.floats.clear();
-        self.has_int.clear();
-        self.has_scale.clear();
-        self.has_float.clear();
-        Ok(())
+    /// Those of all rows, all of which tick.
+    fn ticking_times(&self) -> impl Iterator<Item = i64> {
+        self.parts.iter().flat_map(|(part, step)| {
+            let (first, step) = (part.first, step.unwrap_or(0));
+            (0..part.rows as i64).map(move |row| first + row * step)
+        })
     }
 
-    /// Those of all finished pages, which tick.
-    fn times_before(&mut self) -> Vec<i64> {
-        let mut times = Vec::with_capacity(self.rows + PAGE_ROWS);
-        for (first, step, rows) in std::mem::take(&mut self.ticking) {
-            let rows = rows.min(self.rows - times.len());
-            times.extend((0..rows as i64).map(|row| first + row * step));
-        }
-        times
-    }
-
-    pub fn finish(mut self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
-        self.write()?;
-        let GroupColumns { series, times, ints, scales, floats } = self.columns;
-        let series = file.add(series.close()?)?;
-        let times = match self.whole_times {
-            None => file.add(times.close()?)?,
-            Some(whole) => match self.parts.as_deref().and_then(|parts| in_file.find(parts)) {
-                Some(there) => there,
-                None => {
-                    let placed = file.add_once(packed_times(times, &whole, file.schema())?.close()?)?;
-                    in_file.groups.extend(self.parts.map(|parts| (parts, placed.clone())));
-                    placed
-                }
-            },
-        };
-        let columns = vec![series, times, file.add(ints.close()?)?, file.add(scales.close()?)?, file.add(floats.close()?)?];
+    pub fn finish(self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
+        let schema = file.schema();
+        let (series, scales) = (
+            ColumnChunk::new(schema.column(0), Encoding::DELTA_BINARY_PACKED),
+            ColumnChunk::new(schema.column(3), Encoding::DELTA_BINARY_PACKED),
+        );
+        let series = file.add(self.series.finish(self.rows, false, series)?)?;
+        let times = self.place_times(file, in_file)?;
+        let columns = vec![
+            series,
+            times,
+            file.add(self.ints.finish()?)?,
+            file.add(self.scales.finish(self.rows, true, scales)?)?,
+            file.add(self.floats.finish()?)?,
+        ];
         file.end_group(self.rows, columns)
+    }
+
+    fn place_times(&self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<PlacedChunk> {
+        let parts: Vec<TimesPart> = self.parts.iter().map(|(part, _)| *part).collect();
+        let are_known = parts.iter().all(|part| part.times != Times::Column);
+        if are_known && let Some(there) = in_file.find(&parts) {
+            return Ok(there);
+        }
+        let schema = file.schema();
+        let mut packed = ColumnChunk::new(schema.column(1), Encoding::DELTA_BINARY_PACKED);
+        match &self.whole_times {
+            Some(whole) => {
+                for page in whole.chunks(PAGE_ROWS) {
+                    packed.add_page(page.len(), None, page, delta::pack)?;
+                }
+                if let Some(smaller) = smaller_than(&packed, whole, &schema)? {
+                    packed = smaller;
+                }
+            }
+            None => {
+                let (mut times, mut page) = (self.ticking_times(), Vec::with_capacity(PAGE_ROWS));
+                loop {
+                    page.clear();
+                    page.extend(times.by_ref().take(PAGE_ROWS));
+                    if page.is_empty() {
+                        break;
+                    }
+                    packed.add_page(page.len(), None, &page, delta::pack)?;
+                }
+            }
+        }
+        let placed = file.add_once(packed.close()?)?;
+        if are_known {
+            in_file.groups.push((parts, placed.clone()));
+        }
+        Ok(placed)
     }
 }
 
-/// All times of a row group that do not all tick, of which the first pages may be `packed`.
-fn packed_times(mut packed: ColumnChunk<i64>, whole: &[i64], schema: &SchemaDescriptor) -> Result<ColumnChunk<i64>> {
-    for page in whole[packed.rows()..].chunks(PAGE_ROWS) {
-        packed.add_page(page.len(), None, page, delta::pack)?;
-    }
+/// The times of a row group in one page, if that is less than they are `packed`.
+fn smaller_than(
+    packed: &ColumnChunk<i64>,
+    whole: &[i64],
+    schema: &SchemaDescriptor,
+) -> Result<Option<ColumnChunk<i64>>> {
     let mut shared = ColumnChunk::new(schema.column(1), Encoding::BYTE_STREAM_SPLIT);
     // Small pages are worth a little: a reader of few series decodes no others' times.
     let bytes_max = packed.len() - packed.len() / 9;
     let is_smaller = shared.add_page_within(bytes_max, whole, |times, bytes| {
         split::split(times.iter().map(|time| time.cast_unsigned()), bytes);
     })?;
-    Ok(if is_smaller && shared.len() + shared.len() / 8 < packed.len() { shared } else { packed })
+    Ok((is_smaller && shared.len() + shared.len() / 8 < packed.len()).then_some(shared))
 }

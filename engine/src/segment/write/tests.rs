@@ -5,14 +5,16 @@ use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::schema::types::ColumnPath;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use std::sync::Arc;
+
 use super::*;
-use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS};
+use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS, schema};
 
 type Samples = Vec<(Timestamp, Value)>;
 
@@ -30,58 +32,99 @@ fn metadata(bytes: &Bytes) -> ParquetMetaData {
     reader.finish().unwrap()
 }
 
-/// The rows of a segment as Parquet reads them, written by Parquet with what we chose.
-fn written_by_parquet(bytes: &Bytes) -> Bytes {
+/// All rows of a segment as Parquet reads them.
+fn all_rows(bytes: &Bytes) -> RecordBatch {
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap();
-    let times = metadata(bytes).row_group(0).column(1).encodings().find(|encoding| *encoding != Encoding::RLE).unwrap();
-    let whole = times == Encoding::BYTE_STREAM_SPLIT;
-    let mut properties = WriterProperties::builder()
+    let batches: Vec<RecordBatch> = builder.build().unwrap().map(|batch| batch.unwrap()).collect();
+    arrow::compute::concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+/// One column of `rows`, written by Parquet: pages of this many rows, encoded as we chose.
+fn written_by_parquet(rows: &RecordBatch, column: usize, encoding: Encoding, page_rows: usize) -> Bytes {
+    let properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1).unwrap()))
         .set_statistics_enabled(EnabledStatistics::Page)
-        .set_dictionary_enabled(false)
-        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_dictionary_enabled(encoding == Encoding::RLE_DICTIONARY)
+        .set_data_page_row_count_limit(page_rows)
         .set_data_page_size_limit(usize::MAX)
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
-    let delta = Encoding::DELTA_BINARY_PACKED;
-    for (column, encoding) in
-        [("series", delta), ("ts", times), ("int", delta), ("scale", delta), ("float", Encoding::BYTE_STREAM_SPLIT)]
-    {
-        properties = properties.set_column_encoding(ColumnPath::from(column), encoding);
-    }
-    assert!(!whole || builder.metadata().file_metadata().num_rows() <= PAGE_ROWS as i64, "one page holds all times");
-    let batches = builder.with_batch_size(PAGE_ROWS).build().unwrap();
+        .set_max_row_group_row_count(Some(usize::MAX));
+    let properties = match encoding {
+        Encoding::RLE_DICTIONARY => properties,
+        encoding => properties.set_encoding(encoding),
+    };
+    let schema = Arc::new(schema().project(&[column]).unwrap());
+    let rows = RecordBatch::try_new(schema.clone(), vec![rows.column(column).clone()]).unwrap();
     let mut file = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut file, schema(), Some(properties.build())).unwrap();
-    for batch in batches {
-        let batch = batch.unwrap();
-        writer.write(&RecordBatch::try_new(schema(), batch.columns().to_vec()).unwrap()).unwrap();
+    let mut writer = ArrowWriter::try_new(&mut file, schema, Some(properties.build())).unwrap();
+    for from in (0..rows.num_rows()).step_by(page_rows.min(PAGE_ROWS)) {
+        writer.write(&rows.slice(from, (rows.num_rows() - from).min(page_rows).min(PAGE_ROWS))).unwrap();
     }
     writer.close().unwrap();
     file.into()
 }
 
-/// Data and all that Parquet says of it are the same, whoever writes them.
+/// Each page, and all that Parquet says of it, is the same, whoever writes it. Of dictionaries it is only what is said.
 fn check(runs: &[Samples]) {
-    let ours = encoded(runs);
-    let (tail, ours) = (ours.tail as usize, Bytes::from(ours.bytes));
-    let theirs = written_by_parquet(&ours);
-    let (here, there) = (metadata(&ours), metadata(&theirs));
-    assert_eq!(here.column_index(), there.column_index());
-    assert_eq!(here.offset_index(), there.offset_index());
-    for (group, theirs) in here.row_groups().iter().zip(there.row_groups()) {
-        assert_eq!((group.num_rows(), group.total_byte_size()), (theirs.num_rows(), theirs.total_byte_size()));
-        for (column, theirs) in group.columns().iter().zip(theirs.columns()) {
-            let without_places = |column: &parquet::file::metadata::ColumnChunkMetaData| {
-                let builder = column.clone().into_builder();
-                let builder = builder.set_column_index_offset(None).set_offset_index_offset(None);
-                builder.set_column_index_length(None).set_offset_index_length(None).build().unwrap()
-            };
-            assert_eq!(without_places(column), without_places(theirs));
+    let ours = Bytes::from(encoded(runs).bytes);
+    let (rows, here) = (all_rows(&ours), metadata(&ours));
+    let expected: Vec<(u32, i64, Value)> = runs
+        .iter()
+        .enumerate()
+        .flat_map(|(series, samples)| samples.iter().map(move |(time, value)| (series as u32, time.micros(), *value)))
+        .collect();
+    let series: &arrow::array::UInt32Array = rows.column(0).as_any().downcast_ref().unwrap();
+    let times: &arrow::array::TimestampMicrosecondArray = rows.column(1).as_any().downcast_ref().unwrap();
+    let values = crate::segment::read::ValueColumns::of(std::path::Path::new("a segment"), &rows).unwrap();
+    let found = (0..rows.num_rows()).map(|row| (series.value(row), times.value(row), values.value(row).unwrap().0));
+    assert!(found.eq(expected), "each row comes back");
+    let mut first = 0;
+    for (at, group) in here.row_groups().iter().enumerate() {
+        let rows = rows.slice(first, group.num_rows() as usize);
+        for column in 0..5 {
+            check_column(&ours, &here, (at, column), &rows);
         }
+        first += group.num_rows() as usize;
     }
-    assert_eq!(here.num_row_groups(), there.num_row_groups());
-    assert!(ours[..tail] == theirs[..tail], "pages are the same byte for byte");
+}
+
+fn check_column(ours: &Bytes, here: &ParquetMetaData, (group, column): (usize, usize), rows: &RecordBatch) {
+    let chunk = here.row_group(group).column(column);
+    let encoding = chunk.encodings().find(|encoding| ![Encoding::RLE, Encoding::PLAIN].contains(encoding)).unwrap();
+    let whole = metadata(&written_by_parquet(rows, column, encoding, usize::MAX));
+    let theirs = whole.row_group(0).column(0);
+    let said = |chunk: &ColumnChunkMetaData| {
+        let statistics = (chunk.statistics().cloned(), chunk.definition_level_histogram().cloned());
+        let encodings = (*chunk.encodings_mask(), chunk.page_encoding_stats_mask().copied());
+        (chunk.num_values(), chunk.compression(), encodings, statistics)
+    };
+    assert_eq!(said(chunk), said(theirs));
+    let pages = here.offset_index().unwrap()[group][column].page_locations();
+    if encoding == Encoding::RLE_DICTIONARY {
+        return assert_eq!(here.column_index().unwrap()[group][column], whole.column_index().unwrap()[0][0]);
+    }
+    let mut unpacked = 0;
+    for (at, page) in pages.iter().enumerate() {
+        let first = page.first_row_index as usize;
+        let end = pages.get(at + 1).map_or(rows.num_rows(), |next| next.first_row_index as usize);
+        if column == 2 {
+            // Integers are packed tighter than Parquet's writer does: what comes back tells.
+            continue;
+        }
+        let theirs = written_by_parquet(&rows.slice(first, end - first), column, encoding, usize::MAX);
+        let (their_chunk, start) = (metadata(&theirs).row_group(0).column(0).clone(), page.offset as usize);
+        let (from, len) = their_chunk.byte_range();
+        let theirs = &theirs[from as usize..(from + len) as usize];
+        assert!(ours[start..start + page.compressed_page_size as usize] == *theirs, "a page is the same byte for byte");
+        unpacked += their_chunk.uncompressed_size();
+    }
+    assert!(column == 2 || chunk.uncompressed_size() == unpacked);
+    // Where Parquet cuts its pages at the same rows, its indexes are the same too.
+    let cut = metadata(&written_by_parquet(rows, column, encoding, PAGE_ROWS));
+    let firsts = |pages: &[PageLocation]| pages.iter().map(|page| page.first_row_index).collect::<Vec<_>>();
+    if firsts(pages) == firsts(cut.offset_index().unwrap()[0][0].page_locations()) {
+        assert_eq!(here.column_index().unwrap()[group][column], cut.column_index().unwrap()[0][0]);
+    }
 }
 
 fn at(times: impl Iterator<Item = i64>, value: impl Fn(i64) -> Value) -> Samples {
@@ -109,6 +152,27 @@ fn pages_are_those_that_parquet_writes() {
     // More than one row group, and integers of all widths.
     let wide = |at: i64| Value::Int(at.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.cast_signed()) >> (at / 1_024 % 64));
     check(&[at(0..ROW_GROUP_ROWS as i64 + 5, wide)]);
+}
+
+#[test]
+fn many_rows_without_a_value_are_one_page() {
+    let runs = [
+        at(0..20_000, Value::Int),
+        at(0..100_000, |at| Value::Float((at as f64).sin())),
+        at(0..10_000, Value::Int),
+        at(0..10, |at| Value::Float((at as f64).sin())),
+        at(0..10_000, Value::Int),
+    ];
+    check(&runs);
+    let bytes = Bytes::from(encoded(&runs).bytes);
+    let pages = |column: usize| {
+        let metadata = metadata(&bytes);
+        let pages = metadata.offset_index().unwrap()[0][column].page_locations().clone();
+        pages.iter().map(|page| page.first_row_index).collect::<Vec<_>>()
+    };
+    assert_eq!((pages(0), pages(3)), (vec![0], vec![0]), "series and scales are one page each");
+    assert_eq!(pages(2), [0, 16_384, 20_000, 120_000, 136_394], "floats are a page, or a few rows within one");
+    assert_eq!(pages(4)[..2], [0, 20_000]);
 }
 
 #[test]

@@ -3,6 +3,11 @@ use crate::segment::read::DeltaPage;
 
 /// Packs, and unpacks as Parquet's own reader would not need to: by ours.
 fn check(values: &[i64]) {
+    check_packed(values, pack);
+    check_packed(values, pack_values);
+}
+
+fn check_packed(values: &[i64], pack: fn(&[i64], &mut Vec<u8>)) {
     let mut bytes = vec![1, 2, 3];
     pack(values, &mut bytes);
     bytes.extend_from_slice(&[0; crate::segment::read::DELTA_PADDING]);
@@ -34,4 +39,31 @@ fn pages_of_any_length_come_back() {
         check(&vec![i64::MIN; len as usize]);
     }
     check(&[i64::MAX, i64::MIN, i64::MAX, 0, i64::MIN]);
+}
+
+/// Of a page of runs of so many values each, values of a block, and how many bytes it takes less than with blocks of 256.
+fn packed(run: i64) -> (u64, usize) {
+    let walk = |at: i64| 5_000 + at * at % 97 + (at / run) * 1_717 % 4_000;
+    let values: Vec<i64> = (0..16_384).map(walk).collect();
+    let (mut bytes, mut large) = (Vec::new(), Vec::new());
+    pack_values(&values, &mut bytes);
+    pack(&values, &mut large);
+    check(&values);
+    (u64::from(bytes[0] & 0x7f) | u64::from(bytes[1]) << 7, large.len() - bytes.len())
+}
+
+#[test]
+fn short_runs_have_small_blocks() {
+    let ((short, less), (long, same)) = (packed(360), packed(1 << 20));
+    assert_eq!((short, long, same), (128, 256, 0));
+    assert!(less > 1_000, "{less} bytes less");
+}
+
+#[test]
+fn numbers_of_three_bits_take_four() {
+    let values: Vec<i64> = (0..257).map(|at| at * at % 7 % 5 + at % 4).collect();
+    let mut bytes = Vec::new();
+    pack_values(&values, &mut bytes);
+    assert!(!bytes[7..11].contains(&3), "widths {:?}", &bytes[7..11]);
+    check(&values);
 }
