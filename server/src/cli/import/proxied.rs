@@ -80,7 +80,7 @@ pub fn series(
     job: &str,
     counter: &ProxyMetric<'_>,
 ) -> Result<Option<SeriesPlace>, CliFailure> {
-    let tags = imported_tags(importing.store.default_node(), job);
+    let tags = imported_tags(importing.store.default_node(), job, None);
     let key = match series_key(&counter.name, &tags) {
         Ok(key) => key,
         Err(error) => {
@@ -160,7 +160,7 @@ pub fn keep(
     if let Some(told) = told {
         importing.report.say(&told);
     }
-    let run = FinishedRun { key, desc, begin, end, slot: None, is_imported: true };
+    let run = FinishedRun { key, desc, begin, end, slot: None, is_imported: true, is_servers_own: false };
     for record in keeping::imported_records(&run, counters, counters_before) {
         importing.store.put_meta(MetaChange::Record(record))?;
     }
