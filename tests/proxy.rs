@@ -658,3 +658,41 @@ print(json.dumps([jobs.get("j8"), [counter["name"] for counter in ask("/job?job=
     let listed = replay.get("/job/list").expect(200).json();
     assert!(listed.as_array().unwrap().iter().all(|job| job["jobid"] != "j8"), "it is over: {listed}");
 }
+
+#[test]
+fn a_saved_trace_has_its_samples_wherever_it_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    // The server is of the one job, and the other one shares it.
+    let proxy = Proxy::every(dir.path(), "20", &["--node", "elsewhere", "--job", "own"]);
+    let name = |job: &str| format!("c_{job}");
+    for job in ["own", "other"] {
+        let (mut client, mut jobless) = (proxy.client(Some(job)), proxy.client(None));
+        for (value, sum) in [(1.0, 1.0), (3.0, 4.0)] {
+            client.count(&name(job), value);
+            jobless.count("d", value);
+            let stored = format!("SELECT max(value) AS value FROM samples WHERE metric = '{}'", name(job));
+            poll("the sum to be a sample", || proxy.sql(&stored)[0]["value"] == json!(sum));
+        }
+        drop(client);
+        proxy.wait_for_end(job);
+    }
+    proxy.wait_for("main", "d", 8.0);
+    let told = |server: &Server| {
+        let points = |job: &str, of: &str| -> Vec<f64> {
+            let path = format!("/trace/plot?jobid={job}&filter={}", name(of));
+            let points = server.get(&path).expect(200).json();
+            let values = points.as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap());
+            let mut values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
+            values.dedup();
+            values
+        };
+        let traces = ["own", "other"].map(|job| (points(job, job), points("main", job)));
+        let sums = server.get("/job?job=main").expect(200).json();
+        (traces, value_of(&sums, "d"))
+    };
+    let both = || (vec![1.0, 4.0], vec![1.0, 4.0]);
+    assert_eq!(told(&proxy.server), ([both(), both()], json!(8.0)));
+    assert!(proxy.server.terminate().0.success());
+    let replay = Server::replay([dir.path().join("data")], &[]);
+    assert_eq!(told(&replay), ([both(), both()], json!(8.0)));
+}

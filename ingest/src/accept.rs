@@ -10,6 +10,8 @@ mod memory;
 pub mod points;
 pub mod puts;
 #[cfg(test)]
+mod receiver;
+#[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -473,6 +473,12 @@ fn remove_end(job: &mut Arc<Json>) {
     }
 }
 
+/// Says in a description that its job is over, as somebody told.
+pub fn told_end(job: &mut Json, end: Timestamp) {
+    job[END] = rfc3339(end).into();
+    job[END_REASON] = EndReason::Told.name().into();
+}
+
 /// Looks for jobs that are over, for ever.
 pub async fn watch(slots: Arc<JobSlots>) {
     loop {

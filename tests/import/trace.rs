@@ -264,6 +264,17 @@ fn a_directory_of_the_original_comes_in_one_go_and_a_run_with_both_files_is_one(
         "hits later send 0 imported 95.6 2.0",
     ];
     assert_eq!(hits, expected);
+    // SQL knows each run as it knows jobs that are live.
+    let of_jobs = sql(&save, "SELECT job, count(*) AS samples FROM samples GROUP BY job ORDER BY job");
+    let samples = |job: &str, samples: u64| json!({"job": job, "samples": samples});
+    assert_eq!(of_jobs, json!([samples("both", 7), samples("later", 1), samples("later-2", 1)]));
+    let jobs = "SELECT job, date_part('epoch', \"begin\") - 1700000000 AS began, \
+                date_part('epoch', \"end\") - 1700000000 AS ended, state, command FROM jobs \
+                WHERE job <> 'save' ORDER BY job";
+    let ran = |job: &str, began: f64, ended: f64| json!({"job": job, "began": began, "ended": ended, "state": "ended", "command": "./app --fast"});
+    let rounded = sql(&save, &format!("SELECT * EXCLUDE (ended), round(ended, 3) AS ended FROM ({jobs}) ORDER BY job"));
+    let expected = json!([ran("both", 0.0, 6.1), ran("later", 0.0, 2.0), ran("later-2", 90.0, 95.6)]);
+    assert_eq!(rounded, expected);
     let server = Server::replay([&save], &[]);
     let runs = server.get("/profiles?runs=all").expect(200).json();
     let told: Vec<(&str, u64, u64)> = runs

@@ -20,7 +20,7 @@ const INTERLEAVED_MAX: usize = 64;
 /// Integers up to this are floats without loss.
 const EXACT: u64 = 1 << 53;
 
-/// Integers of less in magnitude are added up as they are, so many at a time: a sum of them has 62 bits.
+/// Integers of at most [`EXACT`] in magnitude are added up as they are, so many at a time: a sum of them has 62 bits.
 const ADDED_AT_ONCE: usize = 256;
 
 /// What is known of values before they are read.

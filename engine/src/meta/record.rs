@@ -4,6 +4,7 @@
 //! metadata alone.
 
 mod numbers;
+mod read;
 mod text;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use self::text::RecordText;
+use self::text::{Patterns, RecordText};
 use super::Meta;
 
 /// Longest text of a record, in bytes.
@@ -49,20 +50,17 @@ impl StateRecord {
 type RecordTree = BTreeMap<String, BTreeMap<String, RecordText>>;
 
 /// All records, and how much they are.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "RecordTree")]
+#[derive(Clone, Debug, Default)]
 pub(super) struct StateRecords {
     tree: RecordTree,
     bytes: usize,
+    /// What the next text may be like.
+    patterns: Patterns,
 }
 
-impl From<RecordTree> for StateRecords {
-    fn from(tree: RecordTree) -> Self {
-        let of_kind = |(kind, keys): (&String, &BTreeMap<String, RecordText>)| {
-            keys.iter().map(|(key, text)| kind.len() + key.len() + text.len()).sum::<usize>()
-        };
-        let bytes = tree.iter().map(of_kind).sum();
-        Self { tree, bytes }
+impl PartialEq for StateRecords {
+    fn eq(&self, other: &Self) -> bool {
+        self.tree == other.tree
     }
 }
 
@@ -91,7 +89,10 @@ impl StateRecords {
     pub fn apply(&mut self, record: StateRecord) {
         let StateRecord { kind, key, text } = record;
         match text {
-            Some(text) => self.put(kind, key, RecordText::new(text)),
+            Some(text) => {
+                let text = RecordText::new(text, &mut self.patterns);
+                self.put(kind, key, text);
+            }
             None => {
                 let Some(keys) = self.tree.get_mut(&kind) else { return };
                 if let Some(before) = keys.remove(&key) {
@@ -205,7 +206,7 @@ mod tests {
             assert_eq!(meta.record("profile", key).as_deref(), Some(&**text));
             assert_eq!(meta.record_bytes("profile", key), Some(text.len()));
         }
-        assert!(RecordText::new(counters.as_str().into()).held_bytes() < counters.len() / 4);
+        assert!(RecordText::new(counters.as_str().into(), &mut Patterns::default()).held_bytes() < counters.len() / 4);
         assert_eq!(meta.record_keys("profile").collect::<Vec<_>>(), ["counters", "random"]);
         // In a file it stands as it is.
         let written = serde_json::to_string(&meta).unwrap();

@@ -198,6 +198,7 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
         importing.report.done(file.bytes);
     }
     dragon::read(&mut importing, &databases)?;
+    proxied::finish(&mut importing)?;
     importing.run.settings.extend(events.settings());
     let Importing { store, mut report, run, .. } = importing;
     if store.accepted() == 0 {

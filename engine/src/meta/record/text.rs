@@ -4,10 +4,10 @@
 //! [numbers](super::numbers). So some of the last texts are patterns, and of others only what a pattern does not have is
 //! held.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use lz4_flex::block;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::numbers;
 
@@ -20,8 +20,6 @@ const SHORT_BYTES_MAX: usize = 32 << 10;
 const PATTERNS_MAX: usize = 16;
 /// Most patterns that are unpacked one after the other to read a text.
 const DEPTH_MAX: u8 = 4;
-
-static PATTERNS: Patterns = Patterns::new();
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -44,45 +42,36 @@ pub struct PackedText {
 }
 
 /// What others may repeat.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pattern {
     /// Of all but its numbers: equal ones are looked at.
-    sum: u32,
+    sum: u64,
     text: Weak<PackedText>,
 }
 
 /// The last ones, of those that a text has or that are held themselves.
-struct Patterns(Mutex<Vec<Pattern>>);
+#[derive(Clone, Debug, Default)]
+pub struct Patterns(Vec<Pattern>);
 
 impl Patterns {
-    const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Pattern>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The last one that is the same but for its numbers; else the last one.
-    fn of(&self, sum: u32) -> Option<Arc<PackedText>> {
-        let known = self.lock();
-        let living = || known.iter().rev().filter_map(|known| Some((known.sum, known.text.upgrade()?)));
+    fn of(&self, sum: u64) -> Option<Arc<PackedText>> {
+        let living = || self.0.iter().rev().filter_map(|known| Some((known.sum, known.text.upgrade()?)));
         let same = living().find(|(known, _)| *known == sum);
         same.or_else(|| living().find(|(_, text)| text.depth < DEPTH_MAX)).map(|(_, text)| text)
     }
 
-    fn add(&self, sum: u32, text: &Arc<PackedText>) {
-        let mut known = self.lock();
-        known.retain(|pattern| pattern.sum != sum && pattern.text.strong_count() > 0);
-        if known.len() >= PATTERNS_MAX {
-            known.remove(0);
+    fn add(&mut self, sum: u64, text: &Arc<PackedText>) {
+        self.0.retain(|pattern| pattern.sum != sum && pattern.text.strong_count() > 0);
+        if self.0.len() >= PATTERNS_MAX {
+            self.0.remove(0);
         }
-        known.push(Pattern { sum, text: Arc::downgrade(text) });
+        self.0.push(Pattern { sum, text: Arc::downgrade(text) });
     }
 }
 
 impl PackedText {
-    fn new(text: &[u8], patterns: &Patterns) -> Arc<Self> {
+    fn new(text: &[u8], patterns: &mut Patterns) -> Arc<Self> {
         let (bytes, sum) = (text.len(), numbers::sum_without(text));
         let alone = |packed: Vec<u8>| Self { packed: packed.into(), bytes, pattern: None, is_numbers: false, depth: 0 };
         let new = match patterns.of(sum) {
@@ -120,11 +109,8 @@ impl PackedText {
 }
 
 impl RecordText {
-    pub fn new(text: Arc<str>) -> Self {
-        Self::beside(text, &PATTERNS)
-    }
-
-    fn beside(text: Arc<str>, patterns: &Patterns) -> Self {
+    /// A text beside the last ones, of which it may become one.
+    pub fn new(text: Arc<str>, patterns: &mut Patterns) -> Self {
         if text.len() < PACKED_BYTES_MIN {
             return Self::Plain(text);
         }
@@ -182,12 +168,6 @@ impl Serialize for RecordText {
     }
 }
 
-impl<'de> Deserialize<'de> for RecordText {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Arc::deserialize(from).map(Self::new)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,30 +182,24 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_texts_come_back_whoever_compresses_at_once() {
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                std::thread::spawn(move || {
-                    for lines in [100, 400, 4_000] {
-                        let line = |number: usize| format!("counter {number} of {thread} has {}\n", number * 7 % 13);
-                        let text: Arc<str> = (0..lines).map(line).collect::<String>().into();
-                        let packed = RecordText::new(Arc::clone(&text));
-                        assert!(packed.held_bytes() < text.len(), "{lines} lines");
-                        assert_eq!(packed.text(), text, "{lines} lines");
-                    }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    fn short_and_long_texts_come_back() {
+        let mut patterns = Patterns::default();
+        for lines in [100, 400, 4_000] {
+            let line = |number: usize| format!("counter {number} has {}\n", number * 7 % 13);
+            let text: Arc<str> = (0..lines).map(line).collect::<String>().into();
+            let packed = RecordText::new(Arc::clone(&text), &mut patterns);
+            assert!(packed.held_bytes() < text.len(), "{lines} lines");
+            assert_eq!(packed.text(), text, "{lines} lines");
+        }
     }
 
     #[test]
     fn a_text_that_is_like_an_earlier_one_takes_little_beside_it_and_outlives_it() {
-        let patterns = Patterns::new();
-        let first = RecordText::beside(counters("alike", 1), &patterns);
+        let mut patterns = Patterns::default();
+        let first = RecordText::new(counters("alike", 1), &mut patterns);
         let second: Arc<str> = counters("alike", 1).replace("alike_50", "other_50").into();
         let third = counters("alike", 7);
-        let held = [&second, &third].map(|text| RecordText::beside(Arc::clone(text), &patterns));
+        let held = [&second, &third].map(|text| RecordText::new(Arc::clone(text), &mut patterns));
         assert!(first.held_bytes() < first.len() / 3, "{} of {}", first.held_bytes(), first.len());
         let [of_second, of_third] = held.each_ref().map(RecordText::held_bytes);
         assert!(of_second < first.held_bytes() / 4, "another name: {of_second} after {}", first.held_bytes());
@@ -236,9 +210,9 @@ mod tests {
 
     #[test]
     fn jobs_of_several_programs_in_turns_are_like_their_own() {
-        let patterns = Patterns::new();
-        let held = |program: usize| RecordText::beside(counters(&"x".repeat(program + 1), 1), &patterns);
-        let firsts: Vec<RecordText> = (0..PATTERNS_MAX).map(held).collect();
+        let mut patterns = Patterns::default();
+        let mut held = |program: usize| RecordText::new(counters(&"x".repeat(program + 1), 1), &mut patterns);
+        let firsts: Vec<RecordText> = (0..PATTERNS_MAX).map(&mut held).collect();
         for turn in 0..10 {
             for (program, first) in firsts.iter().enumerate() {
                 let again = held(program);
@@ -251,9 +225,9 @@ mod tests {
 
     #[test]
     fn texts_that_are_each_unlike_the_one_before_come_back() {
-        let patterns = Patterns::new();
+        let mut patterns = Patterns::default();
         let texts = (0..3 * usize::from(DEPTH_MAX)).map(|number| counters(&"x".repeat(number), number));
-        let held: Vec<_> = texts.map(|text| (RecordText::beside(Arc::clone(&text), &patterns), text)).collect();
+        let held: Vec<_> = texts.map(|text| (RecordText::new(Arc::clone(&text), &mut patterns), text)).collect();
         for (held, text) in held {
             assert_eq!(held.text(), text);
         }
@@ -268,7 +242,7 @@ mod tests {
         };
         for bytes in [PACKED_BYTES_MIN - 1, PACKED_BYTES_MIN, SHORT_BYTES_MAX, SHORT_BYTES_MAX + 1] {
             let text: Arc<str> = (0..bytes).map(|_| next()).collect::<String>().into();
-            let held = RecordText::new(Arc::clone(&text));
+            let held = RecordText::new(Arc::clone(&text), &mut Patterns::default());
             assert_eq!((held.text(), held.len()), (text, bytes));
             assert!(held.held_bytes() <= bytes + size_of::<RecordText>() + size_of::<PackedText>());
         }

@@ -1,29 +1,14 @@
 use proptest::prelude::*;
-use telem_engine::{Durability, Options, TimeRange, Value};
-use tempfile::TempDir;
+use telem_engine::{Durability, TimeRange, Value};
 
 use super::*;
 use crate::accept::DecoderMemory;
+use crate::accept::receiver::Receiver;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 const RULES: LineRules = LineRules { precision: LinePrecision::Seconds, keep: true };
 
-struct Receiver {
-    _dir: TempDir,
-    db: Db,
-    memory: DecoderMemory,
-    limits: Limits,
-    counters: AcceptCounters,
-}
-
 impl Receiver {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
-        let memory = DecoderMemory::new(1 << 20);
-        Self { _dir: dir, db, memory, limits: Limits::default(), counters: AcceptCounters::default() }
-    }
-
     fn accept(&mut self, rules: LineRules, body: &str) -> AcceptedLines {
         let Self { db, memory, limits, counters, .. } = self;
         accept(db, NOW, limits, counters, &mut memory.lines, rules, body.as_bytes())

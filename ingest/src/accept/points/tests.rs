@@ -1,40 +1,19 @@
 use proptest::prelude::*;
-use telem_engine::{Durability, Options, Value};
-use tempfile::TempDir;
+use telem_engine::{Durability, Value};
 
 use super::*;
 use crate::accept::Accepted;
-use crate::accept::DecoderMemory;
+use crate::accept::receiver::Receiver;
 use crate::decode::Incoming;
 use crate::decode::opentsdb::{self, NonFinite, Precision};
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 const RULES: PutRules = PutRules { tags_max: 64, precision: Precision::BySize, non_finite: NonFinite::Refuse };
 
-struct Receiver {
-    _dir: TempDir,
-    db: Db,
-    memory: DecoderMemory,
-    limits: Limits,
-    counters: AcceptCounters,
-}
-
 /// Metric and tags, time, value.
 type Sample = (String, Timestamp, Value);
 
 impl Receiver {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
-        Self {
-            _dir: dir,
-            db,
-            memory: DecoderMemory::new(1 << 20),
-            limits: Limits::default(),
-            counters: AcceptCounters::default(),
-        }
-    }
-
     fn fast(&mut self, rules: &PutRules, body: &[u8]) -> Option<Vec<Sample>> {
         let Self { db, memory, limits, counters, .. } = self;
         accept(db, NOW, limits, counters, &mut memory.points, rules, body).map(|batch| self.samples(&batch))
@@ -189,9 +168,9 @@ fn timestamps_count_what_the_request_says() {
 
 #[test]
 fn an_accepted_batch_can_be_appended() {
-    let Receiver { _dir, db, mut memory, limits, counters } = Receiver::new();
+    let Receiver { db, memory, limits, counters, .. } = &mut Receiver::new();
     let body = point("m", "1", r#"{"host":"a"}"#);
-    let batch = accept(&db, NOW, &limits, &counters, &mut memory.points, &RULES, body.as_bytes()).unwrap();
+    let batch = accept(db, NOW, limits, counters, &mut memory.points, &RULES, body.as_bytes()).unwrap();
     db.append(&batch, Durability::Buffered).unwrap();
     assert_eq!(counters.accepted(), 1);
     assert_eq!(db.last(SeriesId(0)).unwrap(), Some((Timestamp::from_seconds(1_356_998_400), Value::Int(1))));

@@ -1,21 +1,13 @@
 use proptest::prelude::*;
-use telem_engine::Options;
-use tempfile::TempDir;
 
 use super::*;
-use crate::accept::{self, DecoderMemory};
+use crate::accept;
+use crate::accept::receiver::Receiver;
 use crate::decode::opentsdb::telnet::Fraction;
 use crate::default_tags::DefaultTags;
 
 const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 const RULES: TelnetRules = TelnetRules { tags_max: 4, fraction: Fraction::Counts };
-
-struct Receiver {
-    _dir: TempDir,
-    db: Db,
-    memory: DecoderMemory,
-    limits: Limits,
-}
 
 /// Samples with their series' names, and what is said of other lines.
 #[derive(Debug, Default, PartialEq)]
@@ -25,12 +17,6 @@ struct Told {
 }
 
 impl Receiver {
-    fn new(limits: Limits) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let db = Db::open(&dir.path().join("db"), Options::default()).unwrap();
-        Self { _dir: dir, db, memory: DecoderMemory::new(1 << 20), limits }
-    }
-
     /// With what is remembered of lines before.
     fn by_bytes(&mut self, lines: &[String]) -> Told {
         let Self { db, memory, limits, .. } = self;
@@ -77,7 +63,7 @@ fn lines(lines: &[&str]) -> Vec<String> {
 
 #[test]
 fn lines_of_known_series_mean_what_they_mean_when_taken_apart() {
-    let mut receiver = Receiver::new(Limits::default());
+    let mut receiver = Receiver::new();
     let sent = lines(&[
         "put sys.cpu 1356998400 42 host=a cpu=0",
         "put sys.cpu 1356998400 42 host=b cpu=0",
@@ -101,7 +87,7 @@ fn lines_of_known_series_mean_what_they_mean_when_taken_apart() {
 
 #[test]
 fn faults_are_told_as_before_also_of_known_series() {
-    let mut receiver = Receiver::new(Limits { batch_samples_max: 3, ..Limits::default() });
+    let mut receiver = Receiver::within(Limits { batch_samples_max: 3, ..Limits::default() });
     let good = lines(&["put m 1356998400 1 host=a"]);
     assert_eq!(receiver.by_bytes(&good).faults, []);
     let sent = lines(&[
@@ -129,7 +115,7 @@ fn faults_are_told_as_before_also_of_known_series() {
 
 #[test]
 fn the_bytes_of_a_point_are_not_taken_for_those_of_a_line() {
-    let mut receiver = Receiver::new(Limits::default());
+    let mut receiver = Receiver::new();
     let key = receiver
         .memory
         .points
@@ -141,7 +127,7 @@ fn the_bytes_of_a_point_are_not_taken_for_those_of_a_line() {
 
 #[test]
 fn what_a_sender_gets_is_of_that_sender() {
-    let mut receiver = Receiver::new(Limits::default());
+    let mut receiver = Receiver::new();
     let sent = lines(&["put m 1356998400 1 cpu=0"]);
     for host in ["a", "b", "a"] {
         receiver.memory.serve(&DefaultTags::of_process(host.into(), None));
@@ -168,7 +154,7 @@ proptest! {
     fn any_lines_mean_the_same_by_their_bytes(
         words in prop::collection::vec(prop::collection::vec(word(), 0..3), 1..20),
     ) {
-        let mut receiver = Receiver::new(Limits::default());
+        let mut receiver = Receiver::new();
         let line = |words: &Vec<String>| match words.len() {
             0 => "put m 1356998400 1.5 host=a".to_owned(),
             1 => format!("put m 1356998400 {} host=a", words[0]),

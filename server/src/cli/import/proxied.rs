@@ -1,12 +1,15 @@
 //! What Metric Proxy v2 left of jobs becomes, whichever of its files says it: series as a live job's counters have them,
-//! and a record of each run, so that a server over the database lists it among its profiles.
+//! an interval of each run, so that SQL names its job, and a record, so that a server over the database lists it among
+//! its profiles.
 //!
 //! A run may have left two files. Its trace has values by time, and its profile the last ones: both together are one run.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use telem_engine::{MetaChange, MetricKind, MetricMeta, Timestamp};
+use serde_json::json;
+use telem_engine::limits::count;
+use telem_engine::{JOB_INTERVALS_MAX, JobInterval, MetaChange, MetricKind, MetricMeta, Timestamp};
 use telem_ingest::counters::store::series_key;
 use telem_ingest::decode::proxy::CounterKind;
 
@@ -18,6 +21,7 @@ use crate::info::rfc3339;
 use crate::protocols::proxy::keeping;
 use crate::protocols::proxy::runs::{FinishedRun, imported_tags, ms};
 use crate::protocols::proxy::shapes::{JobDesc, ProxyMetric};
+use crate::slots::{JobId, told_end};
 
 /// Times of descriptions below are in seconds, as older versions wrote them.
 const SECONDS_MAX: u64 = 100_000_000_000;
@@ -26,6 +30,8 @@ const SECONDS_MAX: u64 = 100_000_000_000;
 #[derive(Debug, Default)]
 pub struct ProxiedRuns {
     by_job: HashMap<String, Vec<ProxiedRun>>,
+    /// Of each job that can have one: by it the series of its samples are told from those of others.
+    slots: HashMap<String, Option<JobSlot>>,
     described: HashSet<String>,
 }
 
@@ -36,6 +42,13 @@ pub enum ProxiedFile {
     Profile,
 }
 
+/// A job, as SQL names it, and its number.
+#[derive(Clone, Debug)]
+struct JobSlot {
+    job: JobId,
+    slot: u32,
+}
+
 /// A run that has a record.
 #[derive(Clone, Debug)]
 struct ProxiedRun {
@@ -43,17 +56,62 @@ struct ProxiedRun {
     kind: ProxiedFile,
     key: Arc<str>,
     desc_start: u64,
+    command: String,
+    run_dir: String,
     begin: Timestamp,
     end: Timestamp,
     counters: usize,
 }
 
 impl ProxiedRuns {
+    /// The number of a job; `None` of one whose id names none.
+    fn slot(&mut self, id: &str) -> Option<u32> {
+        if let Some(known) = self.slots.get(id) {
+            return known.as_ref().map(|known| known.slot);
+        }
+        let number = u32::try_from(self.slots.len()).ok();
+        let job = JobId::new(&id.escape_debug().to_string()).ok().flatten();
+        let slot = number.zip(job).map(|(slot, job)| JobSlot { job, slot });
+        self.slots.insert(id.to_owned(), slot);
+        number
+    }
+
+    /// When which job ran, each in turn.
+    fn intervals(&self) -> Vec<JobInterval> {
+        let mut intervals = Vec::new();
+        for (id, runs) in &self.by_job {
+            let Some(Some(JobSlot { job, slot })) = self.slots.get(id) else { continue };
+            let mut runs: Vec<&ProxiedRun> = runs.iter().collect();
+            runs.sort_by_key(|run| run.begin);
+            let mut since = None;
+            for run in runs {
+                intervals.push(run.interval(job, *slot, since));
+                let after = Timestamp::from_micros(run.end.micros().saturating_add(1));
+                since = since.max(Some(after));
+            }
+        }
+        intervals.sort_by_key(|interval| (interval.begin, interval.slot));
+        intervals
+    }
+
     /// The file of another trace of the job that has values of this time.
     pub fn traced_in(&self, job: &str, time: Timestamp) -> Option<&str> {
         let runs = self.by_job.get(job).into_iter().flatten();
         let mut others = runs.filter(|run| run.kind == ProxiedFile::Trace && run.begin <= time && time <= run.end);
         others.next().map(|run| &*run.file)
+    }
+}
+
+impl ProxiedRun {
+    fn interval(&self, job: &JobId, slot: u32, since: Option<Timestamp>) -> JobInterval {
+        let mut description = json!({ "id": job.to_string(), "start": rfc3339(self.begin) });
+        for (name, value) in [("command", json!([self.command])), ("cwd", json!(self.run_dir))] {
+            if value != json!([""]) && value != json!("") {
+                description[name] = value;
+            }
+        }
+        told_end(&mut description, self.end);
+        JobInterval { slot, since, begin: self.begin, end: Some(self.end), job: Arc::new(description) }
     }
 }
 
@@ -80,7 +138,8 @@ pub fn series(
     job: &str,
     counter: &ProxyMetric<'_>,
 ) -> Result<Option<SeriesPlace>, CliFailure> {
-    let tags = imported_tags(importing.store.default_node(), job);
+    let slot = importing.proxied.slot(job);
+    let tags = imported_tags(importing.store.default_node(), job, slot);
     let key = match series_key(&counter.name, &tags) {
         Ok(key) => key,
         Err(error) => {
@@ -127,6 +186,7 @@ pub fn keep(
     counters: &[ProxyMetric<'_>],
 ) -> Result<(), CliFailure> {
     let node = importing.store.default_node().to_owned();
+    let slot = importing.proxied.slot(&desc.jobid);
     let mut key: Arc<str> = format!("{node}/{}/{}", begin.micros(), desc.jobid).into();
     let runs = importing.proxied.by_job.entry(desc.jobid.clone()).or_default();
     let is_same = |run: &&mut ProxiedRun| {
@@ -155,14 +215,34 @@ pub fn keep(
             told = Some(format!("{file}: another run of job '{shown}', from {from} to {to}, is in {}", other.file));
         }
         let (file, key, desc_start) = (file.to_owned(), Arc::clone(&key), desc.start_time);
-        runs.push(ProxiedRun { file, kind, key, desc_start, begin, end, counters: counters.len() });
+        let (command, run_dir, counters) = (desc.command.clone(), desc.run_dir.clone(), counters.len());
+        runs.push(ProxiedRun { file, kind, key, desc_start, command, run_dir, begin, end, counters });
     }
     if let Some(told) = told {
         importing.report.say(&told);
     }
-    let run = FinishedRun { key, desc, begin, end, slot: None, is_imported: true };
+    let run = FinishedRun { key, desc, begin, end, slot, is_imported: true, is_servers_own: false };
     for record in keeping::imported_records(&run, counters, counters_before) {
         importing.store.put_meta(MetaChange::Record(record))?;
+    }
+    Ok(())
+}
+
+/// Keeps when which job ran, once all of them are known.
+///
+/// # Errors
+/// Failed when the store fails.
+pub fn finish(importing: &mut Importing) -> Result<(), CliFailure> {
+    let intervals = importing.proxied.intervals();
+    let surplus = intervals.len().saturating_sub(JOB_INTERVALS_MAX);
+    if surplus > 0 {
+        let [surplus, most] = [surplus, JOB_INTERVALS_MAX].map(count);
+        importing.report.say(&format!(
+            "SQL names the jobs of {most} runs; those of the {surplus} that ended first are not known there"
+        ));
+    }
+    for interval in intervals {
+        importing.store.put_meta(MetaChange::JobInterval(interval))?;
     }
     Ok(())
 }

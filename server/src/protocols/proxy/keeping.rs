@@ -21,9 +21,10 @@ use telem_engine::{Db, SeriesId, SeriesKey, StateRecord, Timestamp, Value};
 use telem_ingest::counters::store::counter_name;
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeSource, LaneTags, ScopeId};
 use telem_ingest::decode::proxy::CounterKind;
+use telem_ingest::default_tags::HOST;
 
 use super::live::{CHILD_LANE, HTTP_LANE, JOBLESS_LANE, LANE_TAG, NODES_PREFIX, ProxyLive, TARGET_TAG};
-use super::runs::{FinishedRun, JOB_TAG, RETURN_MAX, lane_tags, ms, part_tags};
+use super::runs::{FinishedRun, JOB_TAG, RETURN_MAX, is_servers_own, lane_tags, ms, part_tags};
 use super::scrapes::records;
 use super::shapes::{JobDesc, ProxyMetric};
 
@@ -260,7 +261,9 @@ pub fn restore(live: &Arc<ProxyLive>) {
             end: Timestamp::from_micros(record.end.unwrap_or(record.begin)),
             slot: record.slot,
             is_imported: record.is_imported,
+            is_servers_own: false,
         };
+        run.is_servers_own = stored.is_servers_own(live, &run);
         if record.is_imported {
             live.runs.add_finished(run);
             continue;
@@ -427,19 +430,34 @@ impl StoredLanes {
         self.kinds.get(key.metric()).map_or(CounterKind::Counter, |(kind, _)| *kind)
     }
 
-    /// The last values of a lane without a job, by name.
+    /// Whether the samples of a run say no job, as those of the server's own. Which one that was, a saved database tells by
+    /// its series.
+    fn is_servers_own(&self, live: &ProxyLive, run: &FinishedRun) -> bool {
+        let id = &run.desc.jobid;
+        match live.store {
+            Some(_) => is_servers_own(live, id, run.slot),
+            None => run.slot.is_none() && !self.jobs.contains_key(&id.escape_debug().to_string()),
+        }
+    }
+
+    /// The last values of a lane without a job, by name. Several nodes counted one counter together.
     fn of_lane(&self, live: &ProxyLive, lane: &str) -> BTreeMap<String, (CounterKind, f64)> {
-        let Some(series) = self.lanes.get(lane) else { return BTreeMap::new() };
-        let tags = LaneTags {
-            default: telem_ingest::default_tags::DefaultTags::of_process(Arc::clone(&live.state.node), None),
-            more: vec![(LANE_TAG.into(), lane.into())],
-            prefix: "",
-        };
-        let last = |(id, key): &(SeriesId, SeriesKey)| {
-            let (_, value) = live.state.db.last(*id).ok()??;
-            Some((self.name(key, &tags), (self.kind(key), float(value))))
-        };
-        series.iter().filter_map(last).collect()
+        let mut values: BTreeMap<String, (CounterKind, f64)> = BTreeMap::new();
+        for (id, key) in self.lanes.get(lane).into_iter().flatten() {
+            let Ok(Some((_, value))) = live.state.db.last(*id) else { continue };
+            // Another host is a label of the counter itself.
+            let node = live.stored_nodes.iter().find(|node| key.tags().get(HOST) == Some(&***node));
+            let node = Arc::clone(node.unwrap_or(&live.state.node));
+            let tags = LaneTags {
+                default: telem_ingest::default_tags::DefaultTags::of_process(node, None),
+                more: vec![(LANE_TAG.into(), lane.into())],
+                prefix: "",
+            };
+            let (kind, value) = (self.kind(key), float(value));
+            let known = values.entry(self.name(key, &tags)).or_insert((kind, 0.0));
+            known.1 = if kind == CounterKind::Counter { known.1 + value } else { value };
+        }
+        values
     }
 
     /// What the samples of a run say that nobody ended.

@@ -84,6 +84,8 @@ pub struct ProxyLive {
     pub table: CounterTable,
     /// `None` where nothing is written.
     pub store: Option<CounterStore>,
+    /// The nodes whose samples there are: this one, or those of saved databases.
+    pub stored_nodes: Arc<[Arc<str>]>,
     /// What came through this server's socket.
     pub node: ScopeId,
     /// Everything.
@@ -131,6 +133,10 @@ impl ProxyLive {
         let (http, jobless) = (lane(HTTP_LANE, &[main]), lane(JOBLESS_LANE, &[node, main]));
         let store =
             state.writer.clone().map(|writer| CounterStore::new(state.db.clone(), writer, Arc::clone(&state.clock)));
+        let stored_nodes = match &store {
+            Some(_) => Arc::new([Arc::clone(&state.node)]) as Arc<[Arc<str>]>,
+            None => state.db.snapshot().nodes().into(),
+        };
         let host = config::host_name();
         let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact);
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
@@ -144,6 +150,7 @@ impl ProxyLive {
             options,
             table,
             store,
+            stored_nodes,
             node,
             main,
             http,

@@ -46,12 +46,23 @@ pub struct FinishedRun {
     pub slot: Option<u32>,
     /// It ran under another server, and counts in no sum of this one.
     pub is_imported: bool,
+    /// It was the job of its server, whose samples say no job.
+    pub is_servers_own: bool,
 }
 
 impl FinishedRun {
     /// The node whose samples it has.
     pub fn node(&self) -> &str {
         self.key.split_once('/').map_or(&self.key, |(node, _)| node)
+    }
+
+    /// The tags of its samples.
+    pub fn tags(&self) -> LaneTags {
+        if self.is_imported {
+            return imported_tags(self.node(), &self.desc.jobid, self.slot);
+        }
+        let named = (self.slot.is_none() && !self.is_servers_own).then_some(&*self.desc.jobid);
+        job_tags(self.node().into(), self.slot, named)
     }
 }
 
@@ -105,9 +116,10 @@ impl LiveRun {
         self.sum
     }
 
-    fn finished(&self, end: Timestamp) -> FinishedRun {
+    fn finished(&self, live: &ProxyLive, end: Timestamp) -> FinishedRun {
         let (key, desc) = (Arc::clone(&self.key), self.desc.clone());
-        FinishedRun { key, desc, begin: self.begin, end, slot: self.slot, is_imported: false }
+        let is_servers_own = is_servers_own(live, &desc.jobid, self.slot);
+        FinishedRun { key, desc, begin: self.begin, end, slot: self.slot, is_imported: false, is_servers_own }
     }
 }
 
@@ -333,7 +345,7 @@ impl ProxyRuns {
             run.ended_at = at;
             run.desc.end_time = ms(now);
             let parts: Vec<ScopeId> = run.parts.iter().map(|part| part.lane).collect();
-            (run.finished(now), run.lane, parts, run.sum, run.tie.clone())
+            (run.finished(live, now), run.lane, parts, run.sum, run.tie.clone())
         };
         let (finished, lane, parts, sum, tie) = ended;
         for lane in std::iter::once(lane).chain(parts.iter().copied()) {
@@ -510,20 +522,24 @@ pub(super) fn part_tags(live: &ProxyLive, id: &str, slot: Option<u32>, child: &s
 
 /// The tags of a job's samples on this node.
 pub(super) fn lane_tags(live: &ProxyLive, id: &str, slot: Option<u32>) -> LaneTags {
-    let default = DefaultTags::of_process(Arc::clone(&live.state.node), None).in_slot(slot);
-    let is_servers_own = slot.is_none() && *id == *live.state.job;
-    let more = match slot {
-        None if !is_servers_own => vec![(JOB_TAG.into(), id.escape_debug().to_string().into())],
-        _ => Vec::new(),
-    };
-    LaneTags { default, more, prefix: "" }
+    let named = (slot.is_none() && !is_servers_own(live, id, slot)).then_some(id);
+    job_tags(Arc::clone(&live.state.node), slot, named)
+}
+
+/// Whether that is the job of the server, whose samples are those of no other.
+pub(super) fn is_servers_own(live: &ProxyLive, id: &str, slot: Option<u32>) -> bool {
+    slot.is_none() && *id == *live.state.job
 }
 
 /// The tags of what another server of a node counted for a job.
-pub fn imported_tags(node: &str, id: &str) -> LaneTags {
-    let default = DefaultTags::of_process(node.into(), None);
+pub fn imported_tags(node: &str, id: &str, slot: Option<u32>) -> LaneTags {
     // No tag has an empty value: such a job is none.
-    let more = if id.is_empty() { Vec::new() } else { vec![(JOB_TAG.into(), id.escape_debug().to_string().into())] };
+    job_tags(node.into(), slot, Some(id).filter(|id| !id.is_empty()))
+}
+
+fn job_tags(node: Arc<str>, slot: Option<u32>, named: Option<&str>) -> LaneTags {
+    let default = DefaultTags::of_process(node, None).in_slot(slot);
+    let more = named.map(|id| (JOB_TAG.into(), id.escape_debug().to_string().into())).into_iter().collect();
     LaneTags { default, more, prefix: "" }
 }
 

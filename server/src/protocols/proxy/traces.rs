@@ -38,7 +38,7 @@ use super::live::{
 };
 use super::profiles;
 use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
-use super::runs::{FinishedRun, JOB_TAG, imported_tags, lane_tags};
+use super::runs::{FinishedRun, JOB_TAG, lane_tags};
 use super::shapes::{JobDesc, MetricValue, finite};
 
 /// Most points of one metric.
@@ -178,7 +178,7 @@ impl Trace {
         let snapshot = live.state.db.snapshot();
         let is_sampled = |metric: &TracedMetric| {
             let source = NodeSource::of(&metric.name);
-            source.is_some_and(|source| source.is_sampled(&snapshot, &live.state.node))
+            source.is_some_and(|source| source.is_sampled(&snapshot, self.node(live)))
         };
         let mut metrics = self.of_clients(live);
         metrics.extend(self.of_node(live).into_iter().filter(is_sampled));
@@ -200,6 +200,14 @@ impl Trace {
         let of_node = readings.into_iter().filter(|reading| self.is_of_node(live, &reading.name));
         let with_data = of_node.filter(|reading| reading.value.has_data() && is_of_one(reading.value));
         with_data.map(TracedMetric::of).collect()
+    }
+
+    /// The node whose samples tell of it.
+    fn node<'a>(&'a self, live: &'a ProxyLive) -> &'a str {
+        match &self.of {
+            TraceOf::Finished(run) => run.node(),
+            TraceOf::Sum(_) | TraceOf::Live { .. } => live.stored_nodes.first().unwrap_or(&live.state.node),
+        }
     }
 
     /// When the node's samples count. Those of a sum begin with this server.
@@ -252,14 +260,14 @@ impl Trace {
         let name = &*metric.name;
         if self.is_of_node(live, name) {
             let Some(source) = NodeSource::of(name) else { return Ok(Vec::new()) };
-            return source.samples(snapshot, &live.state.node, self.time_of_node(live));
+            return source.samples(snapshot, self.node(live), self.time_of_node(live));
         }
         let pieces = match &self.of {
             TraceOf::Live { slot, begin, .. } => {
-                let place = RunPlace { id: self.desc.jobid.clone(), slot: *slot, begin: *begin, imported_from: None };
-                pieces_of_run(live, snapshot, places, &place, name)?
+                let place = RunPlace::of_live(live, &self.desc.jobid, *slot, *begin);
+                pieces_of_run(snapshot, places, &place, name)?
             }
-            TraceOf::Finished(run) => pieces_of_run(live, snapshot, places, &RunPlace::of(run), name)?,
+            TraceOf::Finished(run) => pieces_of_run(snapshot, places, &RunPlace::of(run), name)?,
             TraceOf::Sum(_) => pieces_of_sum(live, snapshot, places, self.desc.jobid == MAIN, name)?,
         };
         Ok(match metric.kind {
@@ -303,24 +311,20 @@ fn number(value: CounterValue) -> f64 {
 /// Where the samples of a run are.
 #[derive(Clone, Debug)]
 struct RunPlace {
-    id: String,
+    /// Of its series, and of those of other runs that share them.
+    tags: LaneTags,
     slot: Option<u32>,
     begin: Timestamp,
-    /// The node of a run that was imported.
-    imported_from: Option<String>,
+    is_imported: bool,
 }
 
 impl RunPlace {
     fn of(run: &FinishedRun) -> Self {
-        let imported_from = run.is_imported.then(|| run.node().to_owned());
-        Self { id: run.desc.jobid.clone(), slot: run.slot, begin: run.begin, imported_from }
+        Self { tags: run.tags(), slot: run.slot, begin: run.begin, is_imported: run.is_imported }
     }
 
-    fn tags(&self, live: &ProxyLive) -> LaneTags {
-        match &self.imported_from {
-            Some(node) => imported_tags(node, &self.id),
-            None => lane_tags(live, &self.id, self.slot),
-        }
+    fn of_live(live: &ProxyLive, id: &str, slot: Option<u32>, begin: Timestamp) -> Self {
+        Self { tags: lane_tags(live, id, slot), slot, begin, is_imported: false }
     }
 }
 
@@ -331,36 +335,23 @@ fn run_places(live: &ProxyLive) -> Vec<RunPlace> {
     let live_ids = live.runs.live().into_iter().map(|(desc, _)| desc.jobid);
     let running = live_ids.filter_map(|id| {
         let (slot, begin) = live.runs.place(&id)?;
-        Some(RunPlace { id, slot, begin, imported_from: None })
+        Some(RunPlace::of_live(live, &id, slot, begin))
     });
     let mut places: Vec<RunPlace> = over.chain(running).collect();
     places.sort_by_key(|place| place.begin);
     places
 }
 
-/// Whether two runs have the same series.
-fn share_series(one: &RunPlace, other: &RunPlace) -> bool {
-    if one.imported_from != other.imported_from {
-        return false;
-    }
-    match (one.slot, other.slot) {
-        (Some(one), Some(other)) => one == other,
-        (None, None) => one.id == other.id,
-        _ => false,
-    }
-}
-
 fn pieces_of_run(
-    live: &ProxyLive,
     snapshot: &Snapshot,
     places: &[RunPlace],
     run: &RunPlace,
     name: &str,
 ) -> telem_engine::Result<Vec<TracePiece>> {
-    let next = places.iter().find(|place| place.begin > run.begin && share_series(place, run));
+    let next = places.iter().find(|place| place.begin > run.begin && place.tags == run.tags);
     let range = TimeRange::new(run.begin, next.map_or(Timestamp::MAX, |next| next.begin));
-    let tags = run.tags(live);
-    let mut all = match series_key(name, &tags) {
+    let tags = &run.tags;
+    let mut all = match series_key(name, tags) {
         Ok(key) => pieces(snapshot, &key, range, &[])?,
         Err(_) => Vec::new(),
     };
@@ -402,8 +393,10 @@ fn pieces_of_sum(
 ) -> telem_engine::Result<Vec<TracePiece>> {
     let mut all = Vec::new();
     for lane in if is_main { &[JOBLESS_LANE, HTTP_LANE][..] } else { &[JOBLESS_LANE][..] } {
-        if let Ok(key) = series_key(name, &lane_without_job(live, lane)) {
-            all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
+        for node in &*live.stored_nodes {
+            if let Ok(key) = series_key(name, &lane_without_job(node, lane)) {
+                all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
+            }
         }
     }
     // All that a child counts is one lane, whatever its jobs are.
@@ -412,15 +405,13 @@ fn pieces_of_sum(
         all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
     }
     // Of runs that share series, those are read once.
-    let mut by_series: BTreeMap<(Option<u32>, &str), Vec<&RunPlace>> = BTreeMap::new();
-    for place in places.iter().filter(|place| place.imported_from.is_none()) {
-        let id = if place.slot.is_some() { "" } else { &*place.id };
-        by_series.entry((place.slot, id)).or_default().push(place);
+    let mut by_series: BTreeMap<SeriesKey, Vec<Timestamp>> = BTreeMap::new();
+    for place in places.iter().filter(|place| !place.is_imported) {
+        if let Ok(key) = series_key(name, &place.tags) {
+            by_series.entry(key).or_default().push(place.begin);
+        }
     }
-    for runs in by_series.into_values() {
-        let Some(first) = runs.first() else { continue };
-        let Ok(key) = series_key(name, &first.tags(live)) else { continue };
-        let begins: Vec<Timestamp> = runs.iter().map(|run| run.begin).collect();
+    for (key, begins) in by_series {
         all.extend(pieces(snapshot, &key, TimeRange::ALL, &begins)?);
     }
     Ok(all)
@@ -428,8 +419,12 @@ fn pieces_of_sum(
 
 /// What lanes below a sum counted since the last tick, which samples are still to tell.
 fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) -> telem_engine::Result<f64> {
-    let jobless = (live.jobless, lane_without_job(live, JOBLESS_LANE), Timestamp::MIN);
-    let http = is_main.then(|| (live.http, lane_without_job(live, HTTP_LANE), Timestamp::MIN));
+    if live.store.is_none() {
+        return Ok(0.0);
+    }
+    let node = &live.state.node;
+    let jobless = (live.jobless, lane_without_job(node, JOBLESS_LANE), Timestamp::MIN);
+    let http = is_main.then(|| (live.http, lane_without_job(node, HTTP_LANE), Timestamp::MIN));
     let of_run = |(desc, _): (JobDesc, ScopeId)| {
         let (slot, begin) = live.runs.place(&desc.jobid)?;
         Some((live.runs.lane(&desc.jobid)?, lane_tags(live, &desc.jobid, slot), begin))
@@ -449,8 +444,8 @@ fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) ->
     Ok(recent)
 }
 
-fn lane_without_job(live: &ProxyLive, lane: &str) -> LaneTags {
-    let default = DefaultTags::of_process(Arc::clone(&live.state.node), None);
+fn lane_without_job(node: &Arc<str>, lane: &str) -> LaneTags {
+    let default = DefaultTags::of_process(Arc::clone(node), None);
     LaneTags { default, more: vec![(LANE_TAG.into(), lane.into())], prefix: "" }
 }
 
