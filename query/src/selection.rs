@@ -141,7 +141,14 @@ impl Matcher {
 
     /// Whether the values that pass are known without a look at each that there is.
     pub(crate) fn is_by_name(&self) -> bool {
-        matches!(self, Matcher::LiteralOr(_) | Matcher::AnyOrNone)
+        match self {
+            Matcher::LiteralOr(_) | Matcher::AnyOrNone => true,
+            // All of them.
+            Matcher::Wildcard(pattern) | Matcher::IWildcard(pattern) => {
+                !pattern.is_empty() && pattern.bytes().all(|byte| byte == b'*')
+            }
+            _ => false,
+        }
     }
 
     /// Whether a series with this value of the tag passes.
