@@ -71,9 +71,10 @@ impl ProxiedRuns {
         }
         let number = u32::try_from(self.slots.len()).ok();
         let job = JobId::new(&id.escape_debug().to_string()).ok().flatten();
-        let slot = number.zip(job).map(|(slot, job)| JobSlot { job, slot });
-        self.slots.insert(id.to_owned(), slot);
-        number
+        let known = number.zip(job).map(|(slot, job)| JobSlot { job, slot });
+        let slot = known.as_ref().map(|known| known.slot);
+        self.slots.insert(id.to_owned(), known);
+        slot
     }
 
     /// When which job ran, each in turn.
