@@ -1,7 +1,8 @@
 //! One column of a row group: its pages, packed, and what Parquet's footer and page indexes say of them.
 //!
 //! Parquet's own writers pass values through several layers and keep a compressor for each column. Here a page is
-//! encoded at once, and all columns of all segments of a thread share a compressor. What comes out is the same.
+//! encoded at once, and all columns of all segments of a thread share a compressor. Times and floats come out as Parquet
+//! writes them. Where pages of the others end, and their dictionaries, are ours: what is read of them is the same.
 
 use std::cell::RefCell;
 use std::hash::Hash;
