@@ -309,10 +309,8 @@ impl Check<'_> {
             }
             Ok(_) => {}
         }
-        let name = layout::segment_name(expected.window, 0);
-        let stem = name.trim_end_matches("000000.parquet");
-        let number = entry.file.file.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".parquet"));
-        if number.is_none_or(|number| number.parse::<u64>().is_err()) {
+        if !layout::is_segment_over(expected.window, &entry.file.file) {
+            let stem = layout::segment_stem(expected.window);
             self.wrong(path, "its name", &entry.file.file, &format!("{stem}NUMBER.parquet, after its window"));
         }
     }

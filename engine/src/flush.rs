@@ -345,5 +345,11 @@ pub fn window(bucket: i64, width: i64) -> TimeRange {
     TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end))
 }
 
+/// The windows that a segment with a sample of this time may have, the shortest first.
+pub fn windows_with(time: Timestamp) -> impl Iterator<Item = TimeRange> {
+    let of = move |width: i64| window(time.micros().div_euclid(width), width);
+    [HOUR, DAY, WIDE].into_iter().map(of).chain([TimeRange::ALL])
+}
+
 #[cfg(test)]
 mod tests;

@@ -167,8 +167,19 @@ pub fn number_in(name: &str) -> Option<u64> {
 
 /// The manifest's name of a segment over `window`: sorts by time, then by sequence.
 pub fn segment_name(window: TimeRange, sequence: u64) -> String {
+    format!("{}{sequence:06}.parquet", segment_stem(window))
+}
+
+/// What the names of all segments over `window` begin with.
+pub fn segment_stem(window: TimeRange) -> String {
     let last = Timestamp::from_micros(window.end.micros().saturating_sub(1));
-    format!("{SEGMENTS}/{}-{}-{sequence:06}.parquet", stamp(window.start), stamp(last))
+    format!("{SEGMENTS}/{}-{}-", stamp(window.start), stamp(last))
+}
+
+/// Whether this is the name of a segment over `window`.
+pub fn is_segment_over(window: TimeRange, file: &str) -> bool {
+    let number = file.strip_prefix(&segment_stem(window)).and_then(|rest| rest.strip_suffix(".parquet"));
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
 }
 
 pub fn series_name(number: u64) -> String {

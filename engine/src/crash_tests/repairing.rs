@@ -337,12 +337,17 @@ fn a_damaged_run_index_loses_nothing() {
 fn without_a_manifest_a_damaged_segment_is_repaired_or_named_too() {
     let subject = Subject::new();
     let layout = Layout::new(Path::new(DIR));
+    let manifest = crate::manifest::Manifest::load(&subject.disk, &layout).unwrap().unwrap();
     let mut random = Random::new(4);
-    let is_segment = |file: &PathBuf| file.starts_with(layout.sub(layout::SEGMENTS));
-    for file in subject.files().into_iter().filter(is_segment) {
+    for entry in &manifest.segments {
+        let file = layout.named(&entry.file.file);
         let len = subject.disk.content(&file).unwrap().len();
-        for _ in 0..places() {
-            let (at, bit) = (random.below(len), random.below(8));
+        // Checksums of the file's own cover the rows and the run index, and nothing of what is behind them.
+        let (tail, count) = (entry.tail as usize, places());
+        let anywhere: Vec<usize> = (0..count).map(|_| random.below(len)).collect();
+        let behind: Vec<usize> = (0..3 * count).map(|_| tail + random.below(len - tail)).collect();
+        for at in anywhere.into_iter().chain(behind) {
+            let bit = random.below(8);
             let what = format!("no manifest, bit {bit} of byte {at} of {}", file.display());
             subject.try_repair(&what, |disk| {
                 disk.decay(&file, |bytes| bytes[at] ^= 1 << bit);

@@ -6,8 +6,10 @@ use bytes::Bytes;
 
 use super::{Loss, LossKind, LostRun, flip};
 use crate::error::{Error, Result};
+use crate::flush;
 use crate::guarded::guarded;
 use crate::index::SeriesIndex;
+use crate::layout;
 use crate::manifest::SegmentEntry;
 use crate::segment::read::{Loaded, Piece};
 use crate::segment::rebuild::{self, Label};
@@ -98,7 +100,7 @@ fn turned_back(bytes: &Bytes, entry: &SegmentEntry) -> Option<Vec<u8>> {
 }
 
 fn alone(path: &Path, file: &str, bytes: &Bytes) -> Examined {
-    let label = match rebuild::label(path, bytes) {
+    let mut label = match rebuild::label(path, bytes) {
         Ok(label) => label,
         Err(error) => return Examined::Lost { why: why(&error), entry: None, runs: Vec::new() },
     };
@@ -110,10 +112,32 @@ fn alone(path: &Path, file: &str, bytes: &Bytes) -> Examined {
     let runs = loaded.runs();
     entry.first = runs.iter().map(|run| run.first.micros()).min().unwrap_or(entry.first);
     entry.last = runs.iter().map(|run| run.last.micros()).max().unwrap_or(entry.last);
-    match loaded.verify(&entry) {
-        Ok(()) => Examined::Sound { entry, runs: runs.to_vec() },
-        Err(error) => in_part(path, bytes, &loaded, &label, &entry, &error),
+    // No checksum covers the label: without a manifest it has to agree with what else is known.
+    let window_of_label = label.window;
+    if let Some(window) = window_after_name(file, &entry, window_of_label) {
+        (label.window, entry.window_start, entry.window_end) = (window, window.start.micros(), window.end.micros());
     }
+    // Nor the page index and the footer, by which rows are found.
+    if let Err(error) = loaded.verify(&entry).and_then(|()| loaded.verify_pages()) {
+        return match loaded.verify_data() {
+            Ok(()) => without_index(path, bytes, &label, &error, None),
+            Err(_) => in_part(path, bytes, &loaded, &label, &entry, &error),
+        };
+    }
+    if label.window == window_of_label {
+        return Examined::Sound { entry, runs: runs.to_vec() };
+    }
+    let TimeRange { start, end } = window_of_label;
+    let why = format!("its window: found {start} to {end}, expected that of its name and its rows");
+    let runs = runs.to_vec();
+    Examined::Damaged { why, label, source: RepairSource::Runs(entry), runs, holes: Vec::new() }
+}
+
+/// The window that the name of a segment states, unless it is that of the label, or the rows say something else.
+fn window_after_name(file: &str, entry: &SegmentEntry, window_of_label: TimeRange) -> Option<TimeRange> {
+    let (first, last) = (Timestamp::from_micros(entry.first), Timestamp::from_micros(entry.last));
+    let is_it = |window: &TimeRange| window.contains(last) && layout::is_segment_over(*window, file);
+    (!layout::is_segment_over(window_of_label, file)).then(|| flush::windows_with(first).find(is_it)).flatten()
 }
 
 /// Its run index is sound, and something in the data is not.

@@ -57,6 +57,13 @@ impl Blocks {
         (self.0.checksums.len() * 4 + self.0.footer.len()) as u64
     }
 
+    /// Checks all blocks of the data.
+    pub fn verify(&self) -> io::Result<()> {
+        let end = self.0.data_end;
+        let mut starts = (0..end).step_by(STREAM_BYTES);
+        starts.try_for_each(|start| self.read(start, (end - start).min(STREAM_BYTES as u64) as usize).map(drop))
+    }
+
     /// Checked bytes: all of `start..start + len`, of the data or of the footer.
     pub fn read(&self, start: u64, len: usize) -> io::Result<Bytes> {
         let BlockFile { path, file, checksums, data_end, footer } = &*self.0;

@@ -108,6 +108,54 @@ impl Loaded {
     }
 }
 
+impl Loaded {
+    /// Checks that each page has the rows that the page index says, by which a reader skips pages. No checksum of the
+    /// file's own covers that index.
+    ///
+    /// # Errors
+    /// Io; Corrupt with the first page that has others.
+    pub fn verify_pages(&self) -> Result<()> {
+        let footer = self.footer()?.metadata();
+        for (at, group) in footer.row_groups().iter().enumerate() {
+            let place = GroupPlace { footer, at, group };
+            for column in footer.file_metadata().schema_descr().columns() {
+                let name = column.path().string();
+                let (column, locations) = place.column(&self.path, &name)?;
+                let expected: Vec<i64> = locations.iter().map(|location| location.first_row_index).collect();
+                let firsts = guarded(&self.path, || {
+                    first_rows(&self.blocks, group, column).map_err(|error| unreadable(&self.path, &error))
+                })?;
+                if firsts != expected {
+                    let what = format!("the page index of column `{name}` in row group {at}");
+                    let found = format!("pages that begin at the rows {expected:?}");
+                    return Err(corrupt(&self.path, &what, found, &format!("{firsts:?}, as the pages say")));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first row of each page of a column, as the pages themselves say.
+fn first_rows(blocks: &Blocks, group: &RowGroupMetaData, column: usize) -> ParquetResult<Vec<i64>> {
+    let rows = usize::try_from(group.num_rows())?;
+    let blocks = Arc::new(ReadAhead::new(blocks.clone()));
+    let mut pages = SerializedPageReader::new(blocks, group.column(column), rows, None)?;
+    let mut firsts = Vec::new();
+    let mut first = 0;
+    while let Some(page) = pages.peek_next_page()? {
+        if !page.is_dict {
+            firsts.push(i64::try_from(first)?);
+            first += page.num_rows.ok_or_else(|| ParquetError::General("a data page without its rows".to_owned()))?;
+        }
+        pages.skip_next_page()?;
+    }
+    if first != rows {
+        return Err(ParquetError::General(format!("pages of {first} rows in a row group of {rows}")));
+    }
+    Ok(firsts)
+}
+
 /// A row group and its place.
 #[derive(Clone, Copy)]
 struct GroupPlace<'a> {

@@ -77,6 +77,17 @@ impl Loaded {
         }
     }
 
+    /// Checks that the data, which is all before the run index, is what the checksums there say.
+    ///
+    /// # Errors
+    /// Io; Corrupt with the first block that is not.
+    pub fn verify_data(&self) -> Result<()> {
+        self.blocks.verify().map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => corrupt(&self.path, "its data", error.to_string(), "what was written"),
+            _ => Error::io("read", &self.path)(error),
+        })
+    }
+
     fn start<'a>(&self, run: &'a Run) -> Current<'a> {
         let times = self.index.times(run, TimeRange::new(run.first, Timestamp::MAX)).map(|(_, times)| times);
         Current { run, times, seen: 0, last: Timestamp::MIN, summing: None }
