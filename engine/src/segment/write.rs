@@ -132,6 +132,7 @@ impl SegmentWriter {
         self.encode_pending()?;
         self.end_group()?;
         let Some((first, last)) = self.bounds else { return Ok(None) };
+        self.file.keep_groups_inside()?;
         let tail = self.file.bytes().len() as u64;
         let checksums = blocks::checksums(self.file.bytes());
         let runs = self.runs.into_iter().map(OpenRun::finish).collect();

@@ -83,18 +83,8 @@ impl ParquetFile {
     pub fn add(&mut self, chunk: ClosedChunk) -> Result<PlacedChunk> {
         let start = self.bytes.len() as i64;
         self.bytes.extend_from_slice(&chunk.bytes);
-        let (first, dictionary) = (chunk.metadata.data_page_offset(), chunk.metadata.dictionary_page_offset());
-        let metadata = chunk
-            .metadata
-            .into_builder()
-            .set_data_page_offset(start + first)
-            .set_dictionary_page_offset(dictionary.map(|at| start + at))
-            .build()
-            .map_err(internal)?;
         let mut offset_index = chunk.offset_index;
-        for page in &mut offset_index.page_locations {
-            page.offset += start;
-        }
+        let metadata = moved_by(start, chunk.metadata, &mut offset_index)?;
         Ok(PlacedChunk { metadata, column_index: chunk.column_index, offset_index })
     }
 
@@ -148,6 +138,35 @@ impl ParquetFile {
         Ok(())
     }
 
+    /// Gives a row group a copy of a chunk of its own, at the end, where it has few bytes beside those that it only
+    /// names. A reader that shares out a file by its bytes looks for a row group where half of its bytes are, counted
+    /// from its first chunk on (parquet-java does), and would find one behind the end of the file in no part of it.
+    ///
+    /// # Errors
+    /// Internal when Parquet refuses it.
+    pub fn keep_groups_inside(&mut self) -> Result<()> {
+        // Each copy moves the end away from the row groups before.
+        for at in (0..self.groups.len()).rev() {
+            let start = self.groups[at].column(0).byte_range().0;
+            if start + self.groups[at].compressed_size() as u64 / 2 < self.bytes.len() as u64 {
+                continue;
+            }
+            let mut columns = self.groups[at].columns().to_vec();
+            for (column, chunk) in columns.iter_mut().enumerate() {
+                let (first, len) = chunk.byte_range();
+                if first >= start {
+                    continue;
+                }
+                let moved = self.bytes.len() as i64 - first as i64;
+                self.bytes.extend_from_within(first as usize..(first + len) as usize);
+                *chunk = moved_by(moved, chunk.clone(), &mut self.offset_indexes[at][column])?;
+            }
+            let group = self.groups[at].clone().into_builder().set_column_metadata(columns).build();
+            self.groups[at] = group.map_err(internal)?;
+        }
+        Ok(())
+    }
+
     /// The bytes of the file, with these between its row groups and its page indexes.
     ///
     /// # Errors
@@ -169,6 +188,20 @@ impl ParquetFile {
         self.bytes.extend_from_slice(&end);
         Ok(self.bytes)
     }
+}
+
+/// What is said of a chunk that lies so many bytes further on.
+fn moved_by(bytes: i64, chunk: ColumnChunkMetaData, pages: &mut OffsetIndexMetaData) -> Result<ColumnChunkMetaData> {
+    for page in &mut pages.page_locations {
+        page.offset += bytes;
+    }
+    let (first, dictionary) = (chunk.data_page_offset(), chunk.dictionary_page_offset());
+    chunk
+        .into_builder()
+        .set_data_page_offset(first + bytes)
+        .set_dictionary_page_offset(dictionary.map(|at| at + bytes))
+        .build()
+        .map_err(internal)
 }
 
 fn hash_of(bytes: &[u8]) -> u64 {

@@ -200,10 +200,8 @@ fn regular_times_before_irregular_ones_are_written_with_them() {
 
 #[test]
 fn row_groups_with_the_same_times_state_them_once() {
-    let late = |node: i64| (0..4_000).map(move |tick| tick * 1_000_000 + node * 7_000 + tick * tick * 7_919 % 5_000);
-    let runs: Vec<Samples> = (0..3)
-        .flat_map(|metric| (0..40).map(move |node| at(late(node), move |_| Value::Int(metric * 100 + node))))
-        .collect();
+    let noise = |time: i64| Value::Int(time.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.cast_signed()) >> 44);
+    let runs: Vec<Samples> = (0..3).flat_map(|_| (0..40).map(move |node| at(late(node), noise))).collect();
     let encoded = encoded(&runs);
     let bytes = Bytes::from(encoded.bytes);
     let metadata = metadata(&bytes);
@@ -215,6 +213,30 @@ fn row_groups_with_the_same_times_state_them_once() {
     for (group, index) in metadata.offset_index().unwrap().iter().enumerate() {
         let first = index[1].page_locations[0].offset;
         assert_eq!(first, places(1)[group] as i64, "pages are where their chunk is");
+    }
+    let expected = runs.iter().flatten().map(|(time, value)| (time.micros(), *value));
+    assert!(rows(&bytes).into_iter().eq(expected), "each row has its time and value");
+}
+
+/// Times of a node whose clock is never on time.
+fn late(node: i64) -> impl Iterator<Item = i64> {
+    (0..4_000).map(move |tick| tick * 1_000_000 + node * 7_000 + tick * tick * 7_919 % 5_000)
+}
+
+#[test]
+fn each_row_group_lies_in_the_file_by_its_middle_too() {
+    let runs: Vec<Samples> =
+        (0..5).flat_map(|metric| (0..40).map(move |node| at(late(node), move |_| Value::Int(metric)))).collect();
+    let bytes = Bytes::from(encoded(&runs).bytes);
+    let metadata = metadata(&bytes);
+    let times: Vec<u64> = metadata.row_groups().iter().map(|group| group.column(1).byte_range().0).collect();
+    assert_eq!(times[..4], [times[0]; 4], "all but the last name one chunk of times");
+    for group in metadata.row_groups() {
+        let middle = group.column(0).byte_range().0 + group.compressed_size() as u64 / 2;
+        assert!(middle < bytes.len() as u64, "{middle} of {}", bytes.len());
+    }
+    for (group, index) in metadata.offset_index().unwrap().iter().enumerate() {
+        assert_eq!(index[1].page_locations[0].offset, times[group] as i64, "pages are where their chunk is");
     }
     let expected = runs.iter().flatten().map(|(time, value)| (time.micros(), *value));
     assert!(rows(&bytes).into_iter().eq(expected), "each row has its time and value");
