@@ -5,7 +5,7 @@
 //! cargo run -p telem-engine --example formats -- --answers DATABASE
 //! ```
 //! The second form tells the answers of a database that telem itself made. The directories in DIR must not exist.
-//! A format that was released is frozen. This program documents how the fixtures were made; do not make them again when a test fails.
+//! A format that was released is frozen: those of `v1` and `v2` are never made again. `latest` has what is written now.
 
 #[path = "../../fixtures/db/v1/written.rs"]
 mod v1;
