@@ -75,4 +75,6 @@ fn at_level_0_lines_are_checked_and_none_is_kept() {
     assert_eq!(write(&server, "/write", "m value=1 1").0, 204);
     assert_eq!(write(&server, "/write", "m value=1 1\nbad").0, 400);
     assert_eq!(server.sql("SELECT * FROM series").expect(200).json(), json!([]));
+    let (_, said) = server.terminate();
+    assert!(said.iter().any(|line| line.starts_with("level 0: ")), "{said:?}");
 }

@@ -187,6 +187,8 @@ pub struct Ready {
     pub nodes: Option<NodeRoster>,
     /// How far nodes are saved, where this is a head that saves.
     pub uploads: Option<Uploads>,
+    /// Whether samples are checked and none is stored: the server is of level 0.
+    pub stores_nothing: bool,
     /// Where Dragon's programs find their port, where there is one.
     pub dragon: Option<DragonPlace>,
     /// Where Metric Proxy's clients find a place of their own, where there is one.
@@ -199,6 +201,9 @@ impl fmt::Display for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(recovery) = &self.recovery {
             writeln!(f, "recovery: {recovery}")?;
+        }
+        if self.stores_nothing {
+            writeln!(f, "level 0: samples are checked, and none is stored (--level 1 stores those of users)")?;
         }
         writeln!(f, "socket {}", self.socket.display())?;
         writeln!(f, "connection file {}", self.connection_file.display())?;

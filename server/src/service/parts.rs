@@ -122,6 +122,7 @@ pub(super) async fn build(
         join: head.map(|head| head.join),
         nodes,
         uploads,
+        stores_nothing: options.level == 0,
         dragon,
         proxy: options.protocols.proxy.place(),
         tunnel,
