@@ -535,6 +535,28 @@ def test_two_times_compare_with_what_changed_first(served, visit):
     sync_api.expect(one.locator("canvas")).to_be_visible()
 
 
+def test_numbers_on_an_axis_have_the_prefix_of_their_unit(served, visit):
+    page = visit(served.address)
+    ask = """async ([file, call, args]) => {
+        const from = new URL(file, document.querySelector("script[src]").src);
+        return (await import(from))[call](...args).ticks.map(({ text }) => text);
+    }"""
+    ticks = lambda file, call, *args: page.evaluate(ask, [file, call, args])
+    assert ticks("units.js", "valueTicks", 7e9, 13e9, 3, "bytes") == ["8G", "10G", "12G"]
+    assert ticks("units.js", "valueTicks", 0, 2.5e6, 3, "bytes", True) == ["0", "1M", "2M"]
+    assert ticks("units.js", "valueTicks", 0, 6e4, 3, "") == ["0", "20k", "40k", "60k"]
+    assert ticks("units.js", "valueTicks", 0, 14400, 2, "seconds") == ["0", "2 h", "4 h"]
+    assert ticks("units.js", "valueTicks", 0, 100, 2, "percent") == ["0", "50", "100"]
+    assert ticks("units.js", "valueTicks", 0, 2e307, 2, "") == ["0", "1e+307", "2e+307"]
+    assert ticks("units.js", "valueTicks", 0, 2e-300, 2, "") == ["0", "1e-300", "2e-300"]
+    year = 365 * 24 * 3600 * 1000
+    assert len(ticks("time.js", "timeTicks", 0, 56 * year, 10, True)) <= 11
+    assert page.evaluate("""async () => {
+        const units = await import(new URL("units.js", document.querySelector("script[src]").src));
+        return [3e23, 12.5e9].map((value) => units.amount(value, "bytes"));
+    }""") == ["3.000e+23 B", "12.5 GB"]
+
+
 def test_two_nodes_compare_and_few_samples_of_a_counter_have_a_course(served, visit):
     begin = minutes_ago(30)
     for host, rise in (("n1", 2.0), ("n2", 6.0)):
