@@ -11,12 +11,14 @@ import os
 import pathlib
 import random
 import re
+import subprocess
 import time
 
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from chromium import MINUTE, PATIENCE_MS, browser, fragment, minutes_ago, needs_chromium, panel, put, sync_api, table_of, visit  # noqa: F401
+from conftest import TELEM
 
 pytestmark = needs_chromium
 ASSETS = pathlib.Path(__file__).resolve().parents[2] / "server" / "src" / "page" / "assets"
@@ -533,6 +535,25 @@ def test_two_times_compare_with_what_changed_first(served, visit):
     assert len(cells) > 100 and {tuple(row) for row in cells} <= {("1", "3"), ("1", ""), ("", "3"), ("", "")} and ["1", "3"] in cells
     one.get_by_role("button", name="Show as chart").click()
     sync_api.expect(one.locator("canvas")).to_be_visible()
+
+
+def test_compare_takes_nan_for_no_sample_and_tags_of_any_name(served, visit):
+    begin = minutes_ago(30)
+    nan = [[1.0, "NaN"][i % 2] for i in range(300)] + [[3.0, "NaN"][i % 2] for i in range(300)]
+    lines = [f"put changed {begin // 1000 + i} {value} b=1 v=2" for i, value in enumerate(nan)]
+    lines += [f"put grown {begin // 1000 + i} {[1.0, 'inf'][i >= 300]} b=1" for i in range(600)]
+    subprocess.run([TELEM, "put", "-", "--url", f"http://{served.address}"], input="\n".join(lines), text=True, check=True)
+    half = begin + 5 * MINUTE
+    page = visit(served.address, fragment("compare", a=f"{begin}..{half}", b=f"{half}..{begin + 10 * MINUTE}"))
+    rows = page.locator("tbody tr")
+    sync_api.expect(rows.first.locator("th")).to_have_text("changed")
+    assert rows.first.locator("td").all_text_contents()[:3] == ["1", "3", "+200 %"]
+    assert rows.nth(1).locator("td").all_text_contents()[:3] == ["1", "–", "–"]
+    sync_api.expect(page.locator("article.panel")).to_be_visible()
+    one = page.locator("article.panel")
+    one.get_by_role("button", name="Show as table").click()
+    cells = [row.locator("td").all_text_contents() for row in one.locator("tbody tr").all()]
+    assert ["1", "3"] in cells
 
 
 def test_numbers_on_an_axis_have_the_prefix_of_their_unit(served, visit):
