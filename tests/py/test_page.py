@@ -517,6 +517,8 @@ def test_sql_shows_rows_and_errors_where_they_stand(served, visit):
     page.get_by_label("SQL", exact=True).fill("SELECT nonsense FROM loss")
     page.get_by_role("button", name="Run", exact=True).click()
     sync_api.expect(page.get_by_role("alert")).to_contain_text("nonsense")
+    # The rows of another question are not its answer.
+    sync_api.expect(page.locator(".virtual")).to_have_count(0)
 
 
 def test_two_times_compare_with_what_changed_first(served, visit):
