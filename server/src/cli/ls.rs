@@ -147,8 +147,8 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(CliFailure::failed)?;
     let options = TableOptions { rows_max: usize::MAX, ..TableOptions::of_stdout(None) };
     let mut table = TextTable::new(&schema, options, Box::new(io::stdout()));
-    table.batch(&batch).map_err(CliFailure::failed)?;
-    table.finish(Counted::All).map_err(CliFailure::failed)
+    table.batch(&batch)?;
+    Ok(table.finish(Counted::All)?)
 }
 
 fn minute(time: i64) -> String {
