@@ -166,7 +166,8 @@ fn point(sample: &NumberedSample, node: &str) -> Json {
 }
 
 /// What an answer of `/api/put?details` says; `None` for any other answer. Its list of bad points is in the order of
-/// the points and shows them as sent, but without numbers: so each is the next one that looks like that.
+/// the points and shows them as sent, but without numbers, and of a point with more tags than one may have some: so
+/// each is the next one that looks like that.
 pub fn refused(samples: &[NumberedSample], points: &[Json], answer: &[u8]) -> Option<Refused> {
     let answer: Json = serde_json::from_slice(answer).ok()?;
     let count = usize::try_from(answer["failed"].as_u64()?).ok()?;
@@ -174,8 +175,12 @@ pub fn refused(samples: &[NumberedSample], points: &[Json], answer: &[u8]) -> Op
     let mut reasons = Vec::new();
     for error in answer["errors"].as_array()? {
         let shown = &error["datapoint"];
-        let fields = ["metric", "timestamp", "value", "tags"];
-        let same = |point: &Json| fields.iter().all(|field| point[*field] == shown[*field]);
+        let fields = ["metric", "timestamp", "value"];
+        let same = |point: &Json| {
+            let tags = shown["tags"].as_object();
+            fields.iter().all(|field| point[*field] == shown[*field])
+                && tags.is_some_and(|tags| tags.iter().all(|(key, value)| point["tags"][key] == *value))
+        };
         let reason = error["error"].as_str().unwrap_or("no reason given").to_owned();
         if let Some((sample, _)) = rest.by_ref().find(|(_, point)| same(point)) {
             reasons.push((sample.line, reason));
