@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::NumberedSample;
 use crate::cli::CliFailure;
-use crate::client::{Address, Client, ClientError};
+use crate::client::{Address, Client, ClientError, NAME_ANOTHER};
 use crate::config;
 use crate::connection::Connection;
 
@@ -65,6 +65,7 @@ impl From<ClientError> for SendError {
             }
             ClientError::BadAddress { .. }
             | ClientError::Untrusted { .. }
+            | ClientError::NoTls { .. }
             | ClientError::Tls { .. }
             | ClientError::Refused { .. }
             | ClientError::Request(_) => Self::Refused(error.to_string()),
@@ -134,7 +135,8 @@ impl PutTarget {
         };
         refused(samples, &points, &answer).ok_or_else(|| {
             let json: Option<Json> = serde_json::from_slice(&answer).ok();
-            let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).unwrap_or("no reason given");
+            let foreign = format!("it is no telem; {NAME_ANOTHER}");
+            let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).unwrap_or(&foreign);
             SendError::Refused(format!("the server answered {status}: {message}"))
         })
     }
