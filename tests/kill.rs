@@ -3,16 +3,18 @@
 //! Two clients send batches as fast as they are answered, one of them with `?sync`. When a random number of batches has
 //! been acknowledged, the server is killed and started again on the same directory. A killed process loses nothing that
 //! the operating system has, so buffered acknowledgements must keep the same promise here; what they may lose when the
-//! machine dies is tested over the simulated disk.
+//! machine dies is tested over the simulated disk. A signal that asks for the end gets it in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
+use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
-use crate::process::{Connection, PATIENCE, Server};
+use crate::process::{Connection, PATIENCE, Server, telem};
 use crate::script::EPOCH_MS;
 
 /// How often the server is killed, unless `TELEM_ROUNDS` says otherwise.
@@ -55,6 +57,43 @@ fn a_killed_server_has_every_acknowledged_sample_and_nothing_that_nobody_sent() 
         let put = put.into_inner().unwrap();
         assert!(put.acknowledged.len() as i64 >= BATCH, "a client got nowhere: {}", put.acknowledged.len());
     }
+}
+
+/// Whoever starts a server in a terminal and closes that, or starts it by timeout(1), finds a database that was closed,
+/// and no connection file that names a server which is not there. With nohup(1) it outlives the terminal.
+#[test]
+fn whoever_ends_a_server_ends_it_in_order_a_closed_terminal_and_a_signal_sent_twice_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("db");
+    let server = Server::serve(&data, &[]);
+    server
+        .post("/api/put", &json!({"metric": "m", "timestamp": 1_767_225_600, "value": 1, "tags": {"host": "a"}}))
+        .expect(204);
+    assert!(data.join("connection.json").exists());
+    server.signal(Signal::HUP);
+    let (status, printed) = server.ended();
+    assert!(status.success(), "{printed:?}");
+    assert!(!data.join("connection.json").exists(), "{printed:?}");
+    let checked = telem(["info", "--json"]).arg(&data).output().unwrap();
+    let info: Json = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((&info["samples"], &info["wal_bytes"]), (&json!(1), &json!(0)), "{info}");
+
+    // As timeout(1) sends each signal to the process and to its group. The system may make one of both.
+    for _ in 0..8 {
+        let server = Server::serve(&data, &[]);
+        server.signal(Signal::TERM);
+        server.signal(Signal::TERM);
+        let (status, printed) = server.ended();
+        assert!(status.success() && !data.join("WRITER").exists(), "{status}: {printed:?}");
+    }
+
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_telem"), "serve", "--level", "1"]);
+    nohup.args(["--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let server = Server::start(nohup);
+    server.signal(Signal::HUP);
+    server.sql("SELECT count(*) FROM samples").expect(200);
+    assert!(server.terminate().0.success());
 }
 
 /// SplitMix64.

@@ -2,6 +2,7 @@
 //! kept apart in every question that asks whose samples they are.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value as Json;
 
@@ -60,6 +61,13 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
     let (tenth, hundredth, depth) = (Json::from(0.1), Json::from(0.01), Json::from(12));
     assert_eq!(told, [("small lr", "failed", &hundredth, &depth, 0.5), ("large lr", "completed", &tenth, &depth, 2.5)]);
     assert!(listed[0]["dir"].as_str().unwrap().ends_with("runs/b"), "{}", listed[0]["dir"]);
+
+    let mut unread = telem(["ls"]);
+    place.at_home(&mut unread);
+    let mut unread = unread.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(unread.stdout.take());
+    let done = unread.wait_with_output().unwrap();
+    assert!(done.status.success() && done.stderr.is_empty(), "a reader who has seen enough is no error: {done:?}");
 
     let table = answer(&place, &["ls", "--columns", "lr,loss"]);
     for expected in ["runs/a", "large lr", "completed", "0.01", "2.5"] {

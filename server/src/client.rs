@@ -33,6 +33,8 @@ use crate::tls::{self, TlsError, Trust};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest silence of a server, unless said otherwise: more than the longest query deadline that makes sense.
 const SILENCE_MAX: Duration = Duration::from_secs(900);
+/// What to do where something else answers.
+pub const NAME_ANOTHER: &str = "name the address that telem prints behind 'listening on'";
 /// An error answer is read up to here.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
@@ -58,6 +60,8 @@ pub enum ClientError {
     Unreachable { address: Address, source: io::Error },
     #[error("{address} is not trusted: {source}; name its certificate, or that of its authority, with --tls-ca FILE")]
     Untrusted { address: Address, source: io::Error },
+    #[error("{address} speaks no TLS; if it is a telem that you trust, write http:// in place of https://")]
+    NoTls { address: Address },
     #[error("cannot speak TLS with {address}: {source}")]
     Tls { address: Address, source: Box<TlsError> },
     #[error("{address} did not answer within {} s", after.as_secs())]
@@ -236,7 +240,7 @@ impl Client {
     /// A connection for many requests, one after another.
     ///
     /// # Errors
-    /// Unreachable, Untrusted, Tls.
+    /// Unreachable, Untrusted, NoTls, Tls.
     pub async fn open(&self) -> Result<ClientConnection, ClientError> {
         let stream = tokio::time::timeout(self.connect_timeout, self.connect()).await;
         let late = |_| self.unreachable(io::ErrorKind::TimedOut.into());
@@ -268,6 +272,7 @@ impl Client {
         let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
         let name = self.trust.name(host).map_err(|source| self.unreachable(source))?;
         let stream = tls::connect(config, name, stream).await.map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidData if is_no_tls(&source) => ClientError::NoTls { address: self.address.clone() },
             io::ErrorKind::InvalidData => ClientError::Untrusted { address: self.address.clone(), source },
             _ => self.unreachable(source),
         })?;
@@ -426,13 +431,22 @@ impl AnswerBody {
         Ok(bytes)
     }
 
-    /// Our own error answers carry a message; of others the first line is shown.
+    /// Our own error answers carry a message; of others the first line is shown, and they are no telem's.
     async fn into_refusal(self) -> ClientError {
         let (address, status) = (self.address.clone(), self.response.status());
         let body = self.read(ERROR_BYTES_MAX).await.unwrap_or_default();
         let json: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
         let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).map(str::to_owned);
-        let first_line = || String::from_utf8_lossy(&body).lines().next().unwrap_or("").to_owned();
-        ClientError::Refused { address, status, message: message.unwrap_or_else(first_line) }
+        let foreign = || match String::from_utf8_lossy(&body).lines().next() {
+            None => format!("it is no telem; {NAME_ANOTHER}"),
+            Some(line) => format!("it says '{line}', which no telem does; {NAME_ANOTHER}"),
+        };
+        ClientError::Refused { address, status, message: message.unwrap_or_else(foreign) }
     }
+}
+
+/// Whether what came in answer to a greeting in TLS was something else.
+fn is_no_tls(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(_)))
 }

@@ -11,12 +11,14 @@ import os
 import pathlib
 import random
 import re
+import subprocess
 import time
 
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from chromium import MINUTE, PATIENCE_MS, browser, fragment, minutes_ago, needs_chromium, panel, put, sync_api, table_of, visit  # noqa: F401
+from conftest import TELEM
 
 pytestmark = needs_chromium
 ASSETS = pathlib.Path(__file__).resolve().parents[2] / "server" / "src" / "page" / "assets"
@@ -515,6 +517,8 @@ def test_sql_shows_rows_and_errors_where_they_stand(served, visit):
     page.get_by_label("SQL", exact=True).fill("SELECT nonsense FROM loss")
     page.get_by_role("button", name="Run", exact=True).click()
     sync_api.expect(page.get_by_role("alert")).to_contain_text("nonsense")
+    # The rows of another question are not its answer.
+    sync_api.expect(page.locator(".virtual")).to_have_count(0)
 
 
 def test_two_times_compare_with_what_changed_first(served, visit):
@@ -533,6 +537,47 @@ def test_two_times_compare_with_what_changed_first(served, visit):
     assert len(cells) > 100 and {tuple(row) for row in cells} <= {("1", "3"), ("1", ""), ("", "3"), ("", "")} and ["1", "3"] in cells
     one.get_by_role("button", name="Show as chart").click()
     sync_api.expect(one.locator("canvas")).to_be_visible()
+
+
+def test_compare_takes_nan_for_no_sample_and_tags_of_any_name(served, visit):
+    begin = minutes_ago(30)
+    nan = [[1.0, "NaN"][i % 2] for i in range(300)] + [[3.0, "NaN"][i % 2] for i in range(300)]
+    lines = [f"put changed {begin // 1000 + i} {value} b=1 v=2" for i, value in enumerate(nan)]
+    lines += [f"put grown {begin // 1000 + i} {[1.0, 'inf'][i >= 300]} b=1" for i in range(600)]
+    subprocess.run([TELEM, "put", "-", "--url", f"http://{served.address}"], input="\n".join(lines), text=True, check=True)
+    half = begin + 5 * MINUTE
+    page = visit(served.address, fragment("compare", a=f"{begin}..{half}", b=f"{half}..{begin + 10 * MINUTE}"))
+    rows = page.locator("tbody tr")
+    sync_api.expect(rows.first.locator("th")).to_have_text("changed")
+    assert rows.first.locator("td").all_text_contents()[:3] == ["1", "3", "+200 %"]
+    assert rows.nth(1).locator("td").all_text_contents()[:3] == ["1", "–", "–"]
+    sync_api.expect(page.locator("article.panel")).to_be_visible()
+    one = page.locator("article.panel")
+    one.get_by_role("button", name="Show as table").click()
+    cells = [row.locator("td").all_text_contents() for row in one.locator("tbody tr").all()]
+    assert ["1", "3"] in cells
+
+
+def test_numbers_on_an_axis_have_the_prefix_of_their_unit(served, visit):
+    page = visit(served.address)
+    ask = """async ([file, call, args]) => {
+        const from = new URL(file, document.querySelector("script[src]").src);
+        return (await import(from))[call](...args).ticks.map(({ text }) => text);
+    }"""
+    ticks = lambda file, call, *args: page.evaluate(ask, [file, call, args])
+    assert ticks("units.js", "valueTicks", 7e9, 13e9, 3, "bytes") == ["8G", "10G", "12G"]
+    assert ticks("units.js", "valueTicks", 0, 2.5e6, 3, "bytes", True) == ["0", "1M", "2M"]
+    assert ticks("units.js", "valueTicks", 0, 6e4, 3, "") == ["0", "20k", "40k", "60k"]
+    assert ticks("units.js", "valueTicks", 0, 14400, 2, "seconds") == ["0", "2 h", "4 h"]
+    assert ticks("units.js", "valueTicks", 0, 100, 2, "percent") == ["0", "50", "100"]
+    assert ticks("units.js", "valueTicks", 0, 2e307, 2, "") == ["0", "1e+307", "2e+307"]
+    assert ticks("units.js", "valueTicks", 0, 2e-300, 2, "") == ["0", "1e-300", "2e-300"]
+    year = 365 * 24 * 3600 * 1000
+    assert len(ticks("time.js", "timeTicks", 0, 56 * year, 10, True)) <= 11
+    assert page.evaluate("""async () => {
+        const units = await import(new URL("units.js", document.querySelector("script[src]").src));
+        return [3e23, 12.5e9].map((value) => units.amount(value, "bytes"));
+    }""") == ["3.000e+23 B", "12.5 GB"]
 
 
 def test_two_nodes_compare_and_few_samples_of_a_counter_have_a_course(served, visit):

@@ -62,6 +62,20 @@ def test_a_table_fits_the_terminal_and_tells_how_many_rows_there_are(database, t
     assert str(49 / 3) in telem("sql", database, "SELECT value FROM samples", "--format", "csv")
 
 
+def test_ls_names_runs_so_that_other_commands_can_be_given_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    runs = ["telem-20261127-231904-18045", "telem-20261127-231920-18638"]
+    for run in runs:
+        command = [TELEM, "run", "-q", "--level", "1", "--name", "a name", "--listen", "127.0.0.1:0", "--save", run, "--", "true"]
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
+    lines, said = on_a_terminal("ls")
+    assert all(len(line) <= COLUMNS for line in lines), lines
+    text = "\n".join(lines)
+    assert all(word in text for word in [*runs, "a name", "completed"]), text
+    assert said.endswith("--json has all\n"), said
+
+
 def test_info_lists_metrics_with_their_range(database):
     lines, _ = on_a_terminal("info", database)
     assert any(line.split()[-4:] == ["1", "50", "0", "16.3333"] for line in lines), lines

@@ -22,7 +22,7 @@ use super::glob::Glob;
 use super::output::{Output, OutputFormat};
 use super::pending::unless_stopped;
 use super::source::StrictArg;
-use super::table::TableOptions;
+use super::table::{TableColumns, TableOptions};
 use super::times::{self, When};
 use super::{CliFailure, Verbosity};
 use choose::ExportMetric;
@@ -224,7 +224,7 @@ async fn write(
 }
 
 /// Rows beyond what a table shows are of no concern here.
-const NO_TABLE: TableOptions = TableOptions { rows_max: 0, width: None };
+const NO_TABLE: TableOptions = TableOptions { rows_max: 0, width: None, columns: TableColumns::OF_A_QUERY };
 
 async fn one_file(
     source: &mut ExportSource,

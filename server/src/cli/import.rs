@@ -100,7 +100,7 @@ pub struct ImportArgs {
     /// What to call the run [default: as the file]
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
-    /// A setting of the run, or a JSON file of them; may be repeated
+    /// A setting of the run, or a file of them; may be repeated
     #[arg(long, value_name = "KEY=VALUE|FILE", hide_short_help = true)]
     config: Vec<String>,
     /// A word to find the run by; may be repeated

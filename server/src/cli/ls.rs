@@ -24,9 +24,16 @@ pub use self::find::all_below;
 use self::row::RunFilter;
 pub use self::row::{RUNNING_MAX_US, RunList, RunRow, run_dir};
 use super::CliFailure;
-use super::table::{Counted, TableOptions, TextTable};
+use super::table::{Counted, TableColumns, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;
 use crate::info::{human, shown};
+
+/// What gives way on a narrow terminal: other commands are given what stands in the first column.
+const COLUMNS: TableColumns = TableColumns {
+    whole: &["run", "began (UTC)"],
+    first_to_go: &["bytes", "nodes", "samples", "took"],
+    hint: "--json has all",
+};
 
 /// List saved runs: what they are called, and how they ended
 ///
@@ -145,10 +152,10 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
     let schema = Arc::new(Schema::new(fields));
     let arrays = arrays.into_iter().map(|(_, array)| array).collect();
     let batch = RecordBatch::try_new(Arc::clone(&schema), arrays).map_err(CliFailure::failed)?;
-    let options = TableOptions { rows_max: usize::MAX, ..TableOptions::of_stdout(None) };
+    let options = TableOptions { rows_max: usize::MAX, columns: COLUMNS, ..TableOptions::of_stdout(None) };
     let mut table = TextTable::new(&schema, options, Box::new(io::stdout()));
-    table.batch(&batch).map_err(CliFailure::failed)?;
-    table.finish(Counted::All).map_err(CliFailure::failed)
+    table.batch(&batch)?;
+    Ok(table.finish(Counted::All)?)
 }
 
 fn minute(time: i64) -> String {

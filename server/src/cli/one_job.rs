@@ -67,6 +67,16 @@ impl NamedRun {
         Ok(Cow::Owned(format!("WITH {tables}, {rest}")))
     }
 
+    /// What to say where it has no samples.
+    pub fn empty(&self) -> String {
+        let Some(job) = &self.job else { return "it has no samples".to_owned() };
+        let place = printable(&self.place);
+        format!(
+            "{place} has no samples of a job '{}'; `telem sql {place} \"SELECT DISTINCT job FROM jobs\"` lists its jobs",
+            printable(job)
+        )
+    }
+
     /// What to say where one run is wanted and `jobs` are there.
     pub fn several(&self, jobs: &[&str]) -> String {
         let named: Vec<String> = jobs.iter().take(JOBS_NAMED).map(|job| printable(job)).collect();
@@ -97,6 +107,15 @@ mod tests {
         for whole in ["runs/a", "a#", "#a", "#"] {
             assert_eq!(of(whole), (whole.to_owned(), None));
         }
+    }
+
+    #[test]
+    fn where_a_job_has_no_samples_its_place_says_how_others_are_found() {
+        assert_eq!(NamedRun::parse("runs/a").empty(), "it has no samples");
+        assert_eq!(
+            NamedRun::parse("runs/a#7").empty(),
+            "runs/a has no samples of a job '7'; `telem sql runs/a \"SELECT DISTINCT job FROM jobs\"` lists its jobs"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::dragon::DragonHost;
 use super::run::save_interval;
@@ -13,14 +13,19 @@ use super::service::{self as args, Purpose, ServiceArgs, level};
 use super::{CliFailure, units};
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
+use crate::job::signals::inherited_ignored_hang_up;
 use crate::saving::upload::Sharing;
 use crate::service::{self, HeadOptions, JobSharing, Ready, ServiceOptions};
+
+/// Signals that come within this are one: timeout(1) sends each to the process and to its group.
+const ONE_WISH: Duration = Duration::from_secs(1);
 
 /// Store samples and answer queries until stopped
 ///
 /// Listens on loopback and on a Unix socket. Processes of your user and of root need no token there; other users, and
 /// all clients beyond loopback, send `Authorization: Bearer TOKEN` with the token of the connection file
-/// (`connection.json` in the data directory). SIGTERM and Ctrl-C finish running requests, flush and close.
+/// (`connection.json` in the data directory). SIGTERM, SIGHUP and Ctrl-C finish running requests, flush and
+/// close.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct ServeArgs {
@@ -151,23 +156,63 @@ pub(super) fn serve(options: ServiceOptions) -> Result<(), CliFailure> {
     })
 }
 
-/// The first SIGTERM or SIGINT; a second one ends the process at once.
+/// The first SIGTERM, SIGINT or SIGHUP. Another SIGTERM or SIGINT that comes later than [`ONE_WISH`] ends the process at
+/// once. A SIGHUP never does: whoever closes a session sends it behind SIGTERM. One that was ignored at the start
+/// (`nohup`) stays ignored.
 pub fn stop_signals() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = StopSignals {
+        terminate: signal(SignalKind::terminate())?,
+        interrupt: signal(SignalKind::interrupt())?,
+        hang_up: match inherited_ignored_hang_up() {
+            true => None,
+            false => Some(signal(SignalKind::hangup())?),
+        },
+    };
     let (first, stop) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
-        let mut first = Some(first);
+        signals.next().await;
+        first.send(()).unwrap_or_default();
+        let mut over = std::pin::pin!(tokio::time::sleep(ONE_WISH));
         loop {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            match first.take() {
-                Some(first) => first.send(()).unwrap_or_default(),
-                None => std::process::exit(1),
+                () = &mut over => break,
+                _ = signals.next() => {}
             }
         }
+        while signals.next().await == StopWish::HungUp {}
+        std::process::exit(1);
     });
     Ok(async { stop.await.unwrap_or_default() })
+}
+
+/// What asks for the end.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// `None` where it is ignored.
+    hang_up: Option<Signal>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopWish {
+    Asked,
+    /// The terminal is gone.
+    HungUp,
+}
+
+impl StopSignals {
+    async fn next(&mut self) -> StopWish {
+        let Self { terminate, interrupt, hang_up } = self;
+        let hung_up = async {
+            match hang_up {
+                Some(hang_up) => hang_up.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => StopWish::Asked,
+            _ = interrupt.recv() => StopWish::Asked,
+            _ = hung_up => StopWish::HungUp,
+        }
+    }
 }

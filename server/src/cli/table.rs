@@ -30,6 +30,24 @@ pub struct TableOptions {
     pub rows_max: usize,
     /// The longest that a line may be; `None` where lines have no end, as in a file.
     pub width: Option<usize>,
+    pub columns: TableColumns,
+}
+
+/// What is known of columns where a line has no room for all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct TableColumns {
+    /// Texts that are shown whole, as those that are given to other commands.
+    pub whole: &'static [&'static str],
+    /// Columns that go before all others, in this order.
+    pub first_to_go: &'static [&'static str],
+    /// How columns are seen that have no room.
+    pub hint: &'static str,
+}
+
+impl TableColumns {
+    /// Of a query, of whose columns nothing is known.
+    pub const OF_A_QUERY: TableColumns =
+        TableColumns { whole: &[], first_to_go: &[], hint: "name the columns that you want, or --format csv" };
 }
 
 impl TableOptions {
@@ -37,12 +55,12 @@ impl TableOptions {
     pub fn of_stdout(rows_max: Option<usize>) -> Self {
         let width = terminal_width();
         let rows = if width.is_some() { TERMINAL_ROWS } else { usize::MAX };
-        Self { rows_max: rows_max.unwrap_or(rows), width }
+        Self { rows_max: rows_max.unwrap_or(rows), width, columns: TableColumns::OF_A_QUERY }
     }
 
     /// Of a file, which has room for everything.
     pub fn of_file(rows_max: Option<usize>) -> Self {
-        Self { rows_max: rows_max.unwrap_or(usize::MAX), width: None }
+        Self { rows_max: rows_max.unwrap_or(usize::MAX), width: None, columns: TableColumns::OF_A_QUERY }
     }
 }
 
@@ -140,7 +158,7 @@ impl TextTable {
         let layout = match &self.layout {
             Some(layout) => layout,
             None => {
-                let layout = TableLayout::new(&cells, self.options.width);
+                let layout = TableLayout::new(&cells, self.options.width, &self.options.columns);
                 self.out.write_all(layout.head(&cells).as_bytes())?;
                 &*self.layout.insert(layout)
             }
@@ -159,9 +177,10 @@ impl TextTable {
         {
             let names: Vec<&str> = layout.hidden.iter().map(|at| self.schema.field(*at).name().as_str()).collect();
             notes.push(format!(
-                "the terminal has no room for {}: {}; name the columns that you want, or --format csv",
+                "the terminal has no room for {}: {}; {}",
                 if let [_] = *names { "this column" } else { "these columns" },
-                names.join(", ")
+                names.join(", "),
+                self.options.columns.hint
             ));
         }
         if self.more > 0 {

@@ -91,6 +91,7 @@ impl From<ClientError> for WatchError {
             ClientError::Refused { status, .. } => status.is_server_error(),
             ClientError::BadAddress { .. }
             | ClientError::Untrusted { .. }
+            | ClientError::NoTls { .. }
             | ClientError::Tls { .. }
             | ClientError::Request(_) => false,
         };

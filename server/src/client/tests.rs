@@ -77,6 +77,25 @@ async fn a_refusal_says_what_the_server_said() {
 }
 
 #[tokio::test]
+async fn who_is_no_telem_or_speaks_no_tls_is_told_so() {
+    let router = Router::new()
+        .route("/page", get(|| async { (StatusCode::NOT_FOUND, "<!DOCTYPE HTML>\n<html>") }))
+        .route("/empty", get(|| async { StatusCode::NOT_FOUND }));
+    let address = server(router).await;
+    let refused = async |address: &Address, path: &str| {
+        Client::with_token(address.clone(), None).get(path).await.unwrap_err().to_string()
+    };
+    let said = refused(&address, "/page").await;
+    assert!(said.starts_with("it says '<!DOCTYPE HTML>', which no telem does; name the address that"), "{said}");
+    let said = refused(&address, "/empty").await;
+    assert!(said.starts_with("it is no telem; name the address that telem prints"), "{said}");
+
+    let Address::Tcp { authority, prefix, .. } = address else { panic!("it listens on TCP") };
+    let said = refused(&Address::Tcp { tls: true, authority, prefix }, "/page").await;
+    assert!(said.contains(" speaks no TLS; ") && said.contains("write http://"), "{said}");
+}
+
+#[tokio::test]
 async fn an_answer_without_its_end_is_an_error() {
     let cut = || async {
         let chunks = futures::stream::iter([Ok("half"), Err(io::Error::other("the query failed"))]);

@@ -174,6 +174,11 @@ pub fn inherited_ignored_pipe() -> bool {
     mask_in(startup::status(), "SigIgn:") & bit(Signal::PIPE.as_raw()) != 0
 }
 
+/// Whether this process was started by nohup(1), or by whoever else wants it to outlive a terminal.
+pub fn inherited_ignored_hang_up() -> bool {
+    mask_in(startup::status(), "SigIgn:") & bit(SIGHUP) != 0
+}
+
 /// Whether this process was started with those signals ignored that the C library keeps to itself. It is what
 /// posix_spawn(3) does to its children, also to telem itself; asking for a group id would undo it for one of them.
 pub fn inherited_ignored_internal() -> bool {

@@ -123,7 +123,7 @@ impl RunReader {
             }
         }
         if self.metrics.is_empty() {
-            return Err(CliFailure::failed("it has no samples"));
+            return Err(CliFailure::Failed(self.source.run().empty()));
         }
         let kinds = "SELECT metric, max(\"type\"), max(unit) FROM metrics GROUP BY 1";
         for batch in self.ask(kinds).await? {

@@ -17,8 +17,7 @@ fn batch(values: Vec<i64>) -> RecordBatch {
 }
 
 fn write(format: OutputFormat, path: &Path, batches: &[RecordBatch]) {
-    let mut output =
-        Output::new(format, &batch(vec![]).schema(), Some(path), TableOptions { rows_max: 3, width: None }).unwrap();
+    let mut output = Output::new(format, &batch(vec![]).schema(), Some(path), TableOptions::of_file(Some(3))).unwrap();
     for batch in batches {
         output.batch(batch).unwrap();
     }
@@ -69,8 +68,7 @@ fn text_is_plain_text_in_files_for_other_readers() {
     let views = RecordBatch::try_from_iter([("host", Arc::new(text) as ArrayRef)]).unwrap();
     let write = |format, name: &str| {
         let path = dir.path().join(name);
-        let mut output =
-            Output::new(format, &views.schema(), Some(&path), TableOptions { rows_max: 0, width: None }).unwrap();
+        let mut output = Output::new(format, &views.schema(), Some(&path), TableOptions::of_file(Some(0))).unwrap();
         output.batch(&views).unwrap();
         output.finish().unwrap();
         path
@@ -89,13 +87,8 @@ fn text_is_plain_text_in_files_for_other_readers() {
 fn a_table_takes_no_more_rows_than_it_shows_and_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.txt");
-    let mut output = Output::new(
-        OutputFormat::Table,
-        &batch(vec![]).schema(),
-        Some(&path),
-        TableOptions { rows_max: 3, width: None },
-    )
-    .unwrap();
+    let mut output =
+        Output::new(OutputFormat::Table, &batch(vec![]).schema(), Some(&path), TableOptions::of_file(Some(3))).unwrap();
     output.batch(&batch(vec![1, 2, 3])).unwrap();
     assert_eq!(output.more(), 0, "nobody knows yet whether there are more");
     output.batch(&batch(vec![4])).unwrap();
@@ -110,8 +103,7 @@ fn a_file_of_an_answer_that_fails_is_not_there() {
     let path = dir.path().join("a.csv");
     fs::write(&path, "what was there before").unwrap();
     let mut output =
-        Output::new(OutputFormat::Csv, &batch(vec![]).schema(), Some(&path), TableOptions { rows_max: 3, width: None })
-            .unwrap();
+        Output::new(OutputFormat::Csv, &batch(vec![]).schema(), Some(&path), TableOptions::of_file(Some(3))).unwrap();
     output.batch(&batch(vec![1])).unwrap();
     drop(output);
     assert_eq!(fs::read_to_string(&path).unwrap(), "what was there before");
@@ -124,7 +116,7 @@ fn a_link_stays_and_what_it_names_is_written() {
     let (path, link) = (dir.path().join("a.csv"), dir.path().join("link.csv"));
     fs::write(&path, "what was there before").unwrap();
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    let table = TableOptions { rows_max: 3, width: None };
+    let table = TableOptions::of_file(Some(3));
     let mut output = Output::new(OutputFormat::Csv, &batch(vec![]).schema(), Some(&link), table).unwrap();
     output.batch(&batch(vec![1])).unwrap();
     output.finish().unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::NumberedSample;
 use crate::cli::CliFailure;
-use crate::client::{Address, Client, ClientError};
+use crate::client::{Address, Client, ClientError, NAME_ANOTHER};
 use crate::config;
 use crate::connection::Connection;
 
@@ -65,6 +65,7 @@ impl From<ClientError> for SendError {
             }
             ClientError::BadAddress { .. }
             | ClientError::Untrusted { .. }
+            | ClientError::NoTls { .. }
             | ClientError::Tls { .. }
             | ClientError::Refused { .. }
             | ClientError::Request(_) => Self::Refused(error.to_string()),
@@ -134,7 +135,8 @@ impl PutTarget {
         };
         refused(samples, &points, &answer).ok_or_else(|| {
             let json: Option<Json> = serde_json::from_slice(&answer).ok();
-            let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).unwrap_or("no reason given");
+            let foreign = format!("it is no telem; {NAME_ANOTHER}");
+            let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).unwrap_or(&foreign);
             SendError::Refused(format!("the server answered {status}: {message}"))
         })
     }
@@ -166,7 +168,8 @@ fn point(sample: &NumberedSample, node: &str) -> Json {
 }
 
 /// What an answer of `/api/put?details` says; `None` for any other answer. Its list of bad points is in the order of
-/// the points and shows them as sent, but without numbers: so each is the next one that looks like that.
+/// the points and shows them as sent, but without numbers, and of a point with more tags than one may have some: so
+/// each is the next one that looks like that.
 pub fn refused(samples: &[NumberedSample], points: &[Json], answer: &[u8]) -> Option<Refused> {
     let answer: Json = serde_json::from_slice(answer).ok()?;
     let count = usize::try_from(answer["failed"].as_u64()?).ok()?;
@@ -174,8 +177,12 @@ pub fn refused(samples: &[NumberedSample], points: &[Json], answer: &[u8]) -> Op
     let mut reasons = Vec::new();
     for error in answer["errors"].as_array()? {
         let shown = &error["datapoint"];
-        let fields = ["metric", "timestamp", "value", "tags"];
-        let same = |point: &Json| fields.iter().all(|field| point[*field] == shown[*field]);
+        let fields = ["metric", "timestamp", "value"];
+        let same = |point: &Json| {
+            let tags = shown["tags"].as_object();
+            fields.iter().all(|field| point[*field] == shown[*field])
+                && tags.is_some_and(|tags| tags.iter().all(|(key, value)| point["tags"][key] == *value))
+        };
         let reason = error["error"].as_str().unwrap_or("no reason given").to_owned();
         if let Some((sample, _)) = rest.by_ref().find(|(_, point)| same(point)) {
             reasons.push((sample.line, reason));

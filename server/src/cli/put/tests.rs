@@ -95,6 +95,13 @@ fn each_bad_point_of_an_answer_is_found_in_its_line() {
     let found = refused(&samples, &points, answer.as_bytes()).unwrap();
     assert_eq!(found.reasons, [(3, "no number".to_owned()), (9, "no number".to_owned())]);
     assert_eq!(found.count, 2);
+    // An answer shows no more tags of a point than a point may have.
+    let many = json!({"metric": "m", "timestamp": 7, "value": "x", "tags": {"a": "1", "b": "2", "host": "n"}});
+    let error = json!({"datapoint": {"metric": "m", "timestamp": 7, "value": "x", "tags": {"a": "1", "b": "2"}},
+        "error": "too many tags"});
+    let answer = json!({"success": 1, "failed": 1, "errors": [error]}).to_string();
+    let found = refused(&samples, &[point("x"), point("1"), many], answer.as_bytes()).unwrap();
+    assert_eq!(found.reasons, [(9, "too many tags".to_owned())]);
     assert_eq!(refused(&samples, &points, b"{\"error\":{}}"), None);
     assert_eq!(refused(&samples, &points, b"<html>"), None);
 }

@@ -55,7 +55,7 @@ pub async fn job(source: &mut RunSource) -> Result<ReportJob, CliFailure> {
         (first, last) = (value(&whole(0)?), value(&whole(1)?));
         nodes = value(&whole(2)?).unwrap_or(0);
     }
-    let (Some(first), Some(last)) = (first, last) else { return Err(CliFailure::failed("it has no samples")) };
+    let (Some(first), Some(last)) = (first, last) else { return Err(CliFailure::Failed(source.run().empty())) };
     let described = ReportTable::of(&source.ask(JOBS).await?).map_err(CliFailure::failed)?;
     let mut rows: Vec<_> = described.rows().collect();
     let jobs: BTreeSet<&str> = rows.iter().filter_map(|row| row.text("job")).collect();

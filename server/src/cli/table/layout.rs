@@ -1,5 +1,6 @@
 //! The widths of columns, which of them are shown, and the lines that they form.
 
+use super::TableColumns;
 use super::cells::{CellColumn, CellSide, Cells};
 
 /// A text is not cut shorter than this.
@@ -59,8 +60,13 @@ struct ColumnWish {
 
 impl TableLayout {
     /// The layout of these rows in lines of at most `width`; without a limit every column has its full width.
-    pub fn new(cells: &Cells, width: Option<usize>) -> Self {
-        let wishes: Vec<ColumnWish> = cells.columns.iter().map(wish).collect();
+    pub fn new(cells: &Cells, width: Option<usize>, known: &TableColumns) -> Self {
+        let side = |at: usize| match &cells.columns[at] {
+            column if known.whole.contains(&column.name.as_str()) => CellSide::Left,
+            column => column.side,
+        };
+        let wishes: Vec<ColumnWish> =
+            cells.columns.iter().enumerate().map(|(at, column)| wish(column, side(at))).collect();
         let line = |widths: &mut dyn Iterator<Item = usize>| widths.map(|width| width + EDGE + 1).sum::<usize>() + 1;
         let room = width.unwrap_or(usize::MAX);
         let mut kept: Vec<usize> = (0..wishes.len()).collect();
@@ -69,9 +75,12 @@ impl TableLayout {
         // The first and the last columns say most, and times and numbers more than text.
         while kept.len() > 1 && line(&mut kept.iter().map(|at| wishes[*at].least)) + gap(&hidden) > room {
             let middle = kept.len() / 2;
-            let is_text = |at: &usize| cells.columns[kept[*at]].side == CellSide::LeftCut;
-            let of_text = (1..kept.len() - 1).filter(is_text).min_by_key(|at| at.abs_diff(middle));
-            hidden.push(kept.remove(of_text.unwrap_or(middle)));
+            let is_text = |at: &usize| side(kept[*at]) == CellSide::LeftCut;
+            let of_text = || (1..kept.len() - 1).filter(is_text).min_by_key(|at| at.abs_diff(middle));
+            let place = |name: &&str| kept.iter().position(|at| cells.columns[*at].name == *name);
+            let first = known.first_to_go.iter().find_map(place);
+            let goes = first.or_else(of_text).unwrap_or(middle);
+            hidden.push(kept.remove(goes));
         }
         hidden.sort_unstable();
         let fits = |most: usize| {
@@ -86,7 +95,10 @@ impl TableLayout {
                 shown.push(ShownColumn::Gap);
             }
             let width = most.clamp(wishes[*at].least, wishes[*at].whole);
-            shown.push(ShownColumn::Column { at: *at, width, side: cells.columns[*at].side });
+            shown.push(ShownColumn::Column { at: *at, width, side: side(*at) });
+        }
+        if !hidden.is_empty() && !shown.contains(&ShownColumn::Gap) {
+            shown.push(ShownColumn::Gap);
         }
         let cut = if width.is_some() { CellCut::There } else { CellCut::Nowhere };
         Self { shown, hidden, cut }
@@ -139,10 +151,10 @@ impl TableLayout {
     }
 }
 
-fn wish(column: &CellColumn) -> ColumnWish {
+fn wish(column: &CellColumn, side: CellSide) -> ColumnWish {
     let name = length(&column.name);
     let widest = column.cells.iter().flat_map(|cell| cell.split('\n')).map(length).max().unwrap_or(0);
-    let least = match column.side {
+    let least = match side {
         CellSide::LeftCut => widest.min(TEXT_MIN),
         CellSide::Right | CellSide::Left => widest,
     };

@@ -38,7 +38,7 @@ fn table(batches: &[RecordBatch], options: TableOptions) -> (String, Vec<String>
 }
 
 fn check(batch: &RecordBatch, width: Option<usize>, expected: &Expect) {
-    let (text, notes) = table(std::slice::from_ref(batch), TableOptions { rows_max: usize::MAX, width });
+    let (text, notes) = table(std::slice::from_ref(batch), TableOptions { width, ..TableOptions::of_file(None) });
     if let Some(width) = width {
         assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
     }
@@ -97,7 +97,7 @@ fn times_have_the_decimals_that_one_of_them_needs() {
 }
 
 fn wide(rows_max: usize) -> TableOptions {
-    TableOptions { rows_max, width: None }
+    TableOptions::of_file(Some(rows_max))
 }
 
 fn many_columns() -> RecordBatch {
@@ -153,7 +153,7 @@ fn a_time_stays_where_text_can_go() {
         ("value", floats(vec![Some(629_260_288.0)])),
         ("value_int", Arc::new(Int64Array::from(vec![Some(629_260_288)]))),
     ]);
-    let (text, notes) = table(&[samples], TableOptions { rows_max: 9, width: Some(80) });
+    let (text, notes) = table(&[samples], TableOptions { width: Some(80), ..TableOptions::of_file(Some(9)) });
     assert!(
         text.contains("| 2026-01-01 00:00:00.100 |") && text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
@@ -162,6 +162,30 @@ fn a_time_stays_where_text_can_go() {
         notes,
         ["the terminal has no room for this column: tags; name the columns that you want, or --format csv"]
     );
+}
+
+#[test]
+fn a_column_that_must_be_whole_is_and_those_that_matter_least_go_first() {
+    let runs = batch(vec![
+        ("run", text(vec![Some("telem-20261127-231920-18638"), Some("telem-20261127-231904-18045")])),
+        ("name", text(vec![Some("lr 3e-4"), None])),
+        ("took", text(vec![Some("3.1 s"), Some("0.1 s")])),
+        ("state", text(vec![Some("completed"), Some("failed")])),
+        ("nodes", Arc::new(Int64Array::from(vec![Some(1), Some(1)]))),
+        ("bytes", text(vec![Some("42.6 kB"), Some("40.3 kB")])),
+    ]);
+    let columns = TableColumns { whole: &["run"], first_to_go: &["bytes", "nodes", "took"], hint: "--json has all" };
+    let (text, notes) = table(&[runs], TableOptions { rows_max: usize::MAX, width: Some(60), columns });
+    expect![[r#"
+        +-----------------------------+---------+---+-----------+
+        | run                         | name    | … | state     |
+        +-----------------------------+---------+---+-----------+
+        | telem-20261127-231920-18638 | lr 3e-4 | … | completed |
+        | telem-20261127-231904-18045 | NULL    | … | failed    |
+        +-----------------------------+---------+---+-----------+
+    "#]]
+    .assert_eq(&text);
+    assert_eq!(notes, ["the terminal has no room for these columns: took, nodes, bytes; --json has all"]);
 }
 
 #[test]

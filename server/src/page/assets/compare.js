@@ -38,7 +38,8 @@ function choices(app) {
   return pairs;
 }
 
-const where = (side) => `ts >= to_timestamp_micros(${Math.round(side.from * 1000)}) AND ts < to_timestamp_micros(${Math.round(side.to * 1000)})` +
+/** The samples of a side, of which NaN is none. */
+const where = (side) => `NOT isnan(value) AND ts >= to_timestamp_micros(${Math.round(side.from * 1000)}) AND ts < to_timestamp_micros(${Math.round(side.to * 1000)})` +
   (side.job ? ` AND job = ${quoted(side.job)}` : "") + (side.node === undefined ? "" : ` AND host = ${quoted(side.node)}`);
 
 export function show(app, root) {
@@ -102,7 +103,7 @@ export function show(app, root) {
   }
 
   function say(rows, a, b) {
-    put(body, rows.slice(0, SHOWN).map(({ name, left, right, change }) => {
+    put(body, rows.slice(0, SHOWN).map(({ name, left, right, change, whole }) => {
       const metric = app.metric(name), rate = rises(metric), unit = metric?.unit;
       const link = make("a", { href: "#", title: metric?.help || name }, short(name, 60));
       link.addEventListener("click", (event) => {
@@ -113,7 +114,7 @@ export function show(app, root) {
       });
       const cell = (value) => make("td", { title: String(value ?? "") }, amount(value ?? null, unit, rate));
       return make("tr", make("th", { scope: "row" }, link), cell(left?.mean), cell(right?.mean),
-        make(Math.abs(change) > 0.2 ? "td.amber" : "td", changeText(left, right, change)),
+        make(Math.abs(change) > 0.2 ? "td.amber" : "td", changeText(left, right, change, whole)),
         cell(left?.p95), cell(right?.p95), cell(left?.most), cell(right?.most));
     }));
   }
@@ -200,9 +201,10 @@ function compared(left, right) {
   return rows.sort((p, q) => Number(q.whole) - Number(p.whole) || Number(own(p)) - Number(own(q)) || Math.abs(q.change) - Math.abs(p.change) || (p.name < q.name ? -1 : 1));
 }
 
-function changeText(left, right, change) {
+function changeText(left, right, change, whole) {
   if (!left) return "only in B";
   if (!right) return "only in A";
+  if (!whole) return "–";
   if (!change) return "0 %";
   if (!left.mean) return "from 0";
   const share = (right.mean - left.mean) / Math.abs(left.mean);
@@ -215,8 +217,8 @@ async function course(name, side, step, rate, signal) {
   const bucket = `CAST(floor((CAST(ts AS BIGINT) / 1000.0 - ${side.from}) / ${step}) AS BIGINT)`;
   const more = { signal, deadline: DEADLINE_MS };
   const rows = rate
-    ? await sql(`SELECT b, sum(r) AS v FROM (SELECT ${bucket} AS b, tags, rate(value, ts) AS r FROM samples WHERE metric = ${quoted(name)} AND ${where(side)} GROUP BY b, tags) GROUP BY b`, more)
-    : await sql(`SELECT ${bucket} AS b, avg(value) AS v FROM ${named(name)} WHERE ${where(side)} GROUP BY b`, more);
+    ? await sql(`SELECT b, sum(r) AS v FROM (SELECT ${bucket} AS b, tags, rate(value, ts) AS r FROM samples WHERE metric = ${quoted(name)} AND ${where(side)} GROUP BY 1, tags) GROUP BY b`, more)
+    : await sql(`SELECT ${bucket} AS b, avg(value) AS v FROM ${named(name)} WHERE ${where(side)} GROUP BY 1`, more);
   const many = Math.ceil((side.to - side.from) / step);
   const avg = Array(many).fill(null);
   for (const { b, v } of rows) if (b >= 0 && b < many) avg[b] = v;

@@ -93,7 +93,11 @@ export function show(app, root) {
     } catch (error) {
       put(told);
       if (mine.signal.aborted) put(told, "cancelled");
-      else put(wrong, error.message);
+      else {
+        // What stands there answers another question.
+        put(result);
+        put(wrong, error.message);
+      }
     } finally {
       if (stop === mine) stopButton.disabled = true;
     }

@@ -43,10 +43,16 @@ export function parseField(text, utc) {
   return Number.isFinite(ms) ? ms : null;
 }
 
+/** The least step that is round and not below `rough`; beyond a year, years. */
+function stepOf(rough) {
+  const longest = STEPS[STEPS.length - 1];
+  return STEPS.find((step) => step >= rough) || Math.ceil(rough / longest) * longest;
+}
+
 /** Ticks at round times of the zone. */
 export function timeTicks(from, to, wanted, utc) {
   const rough = (to - from) / Math.max(1, wanted);
-  const step = STEPS.find((s) => s >= rough) || STEPS[STEPS.length - 1];
+  const step = stepOf(rough);
   const shift = ahead(from, utc);
   const ticks = [];
   for (let at = Math.ceil((from + shift) / step) * step - shift; at <= to && ticks.length < 100; at += step) {
@@ -64,7 +70,7 @@ export function timeTicks(from, to, wanted, utc) {
 /** Ticks of the time since `origin`. */
 export function spanTicks(from, to, wanted, origin = 0) {
   const rough = (to - from) / Math.max(1, wanted);
-  const step = STEPS.find((s) => s >= rough) || STEPS[STEPS.length - 1];
+  const step = stepOf(rough);
   const ticks = [];
   for (let at = Math.ceil((from - origin) / step) * step; at <= to - origin && ticks.length < 100; at += step) ticks.push({ at: at + origin, text: span(at) });
   return { ticks, step };

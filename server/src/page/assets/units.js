@@ -14,23 +14,27 @@ export function symbol(unit, rate) {
   return unit === "seconds" ? "s/s" : `${one}/s`;
 }
 
-/** How values up to `most` are written: divided by `by`, followed by `suffix`. */
+/** How values up to `most` are written: divided by `by`, followed by `suffix`; where the unit stands already, by `mark`. */
 export function scale(most, unit, rate) {
   const sign = symbol(unit, rate);
   most = Math.abs(most);
-  if (unit === "seconds" && !rate && most >= 120) return most < 7200 ? { by: 60, suffix: " min" } : { by: 3600, suffix: " h" };
+  if (unit === "seconds" && !rate && most >= 120) {
+    const mark = most < 7200 ? " min" : " h";
+    return { by: most < 7200 ? 60 : 3600, suffix: mark, mark };
+  }
+  const plain = { by: 1, suffix: sign && ` ${sign}`, mark: "" };
   if (!Number.isFinite(most) || most === 0 || unit === "percent" || unit === "celsius" || unit === "mebibytes") {
-    return { by: 1, suffix: sign && ` ${sign}` };
+    return plain;
   }
   let power = Math.floor(Math.log10(most * 1.0000001) / 3);
   // Words ("threads") and bare numbers stay as they are below ten thousand and above a thousandth.
   const word = sign.length > 3 || symbol(unit) === "";
   if (word && most < 10000 && most >= 0.001) power = 0;
   if (unit === "bytes" && power < 0) power = 0;
-  power = Math.max(-4, Math.min(6, power));
-  const prefix = power >= 0 ? LARGE[power] : SMALL[-power];
-  if (word) return { by: 10 ** (3 * power), suffix: prefix + (sign && ` ${sign}`) };
-  return { by: 10 ** (3 * power), suffix: ` ${prefix}${sign}` };
+  const mark = power >= 0 ? LARGE[power] : SMALL[-power];
+  // Beyond the prefixes digits() writes powers of ten.
+  if (mark === undefined) return plain;
+  return { by: 10 ** (3 * power), suffix: word ? mark + (sign && ` ${sign}`) : ` ${mark}${sign}`, mark };
 }
 
 /** At most `digits` significant ones, none of them a trailing zero. */
@@ -56,18 +60,20 @@ export function count(value) {
   return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, "\u2009");
 }
 
-/** Round ticks from `low` to `high`, about `wanted` of them, with their labels. */
+/** Round ticks from `low` to `high`, about `wanted` of them, with their labels: the unit stands above the chart. */
 export function valueTicks(low, high, wanted, unit, rate) {
-  const { by, suffix } = scale(Math.max(Math.abs(low), Math.abs(high)), unit, rate);
+  const most = Math.max(Math.abs(low), Math.abs(high));
+  const { by, mark } = scale(most, unit, rate);
   const rough = (high - low) / by / Math.max(1, wanted);
   const base = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * base).find((s) => s >= rough * 0.999) || base * 10;
   const places = Math.max(0, Math.min(12, -Math.floor(Math.log10(step) + 1e-9) + (step / base === 2.5 ? 1 : 0)));
+  const text = (value) => (most / by >= 1e21 || most / by < 1e-12 ? String(Number(value.toPrecision(3))) : value.toFixed(places));
   const ticks = [];
-  for (let i = Math.ceil(low / by / step - 1e-9); i * step <= (high / by) * (1 + 1e-12) + 1e-12 && ticks.length < 50; i++) {
-    ticks.push({ at: i * step * by, text: (i * step).toFixed(places) });
+  for (let i = Math.ceil(low / by / step - 1e-9); i * step <= high / by + step * 1e-9 && ticks.length < 50; i++) {
+    ticks.push({ at: i * step * by, text: text(i * step) + (i === 0 ? "" : mark) });
   }
-  return { ticks, step: step * by, suffix: suffix.trim() };
+  return { ticks, step: step * by };
 }
 
 /** Ticks of a logarithmic axis: powers of ten, with 2 and 5 where there is room. */
@@ -82,5 +88,5 @@ export function logTicks(low, high, wanted, unit, rate) {
       if (at >= low * 0.9999 && at <= high * 1.0001) ticks.push({ at, text: amount(at, unit, rate) });
     }
   }
-  return { ticks, suffix: "" };
+  return { ticks };
 }
