@@ -6,7 +6,8 @@
 //!
 //! A merge holds in memory the new file while it is encoded (normally at most
 //! [`Options::compact_bytes_max`](crate::Options), which is what its rows take before), what a snapshot's reader holds,
-//! and at most [`SERIES_ROWS_MAX`] rows of one series if its times are spread evenly.
+//! and at most [`SERIES_ROWS_MAX`] rows of one series if its times are spread evenly. It reads apart from all others: what
+//! queries ask again and again stays in memory, and what a merge unpacked goes with it.
 
 pub mod choose;
 pub mod due;
@@ -19,8 +20,9 @@ use crate::flush::{Files, Flusher};
 use crate::index::SeriesIndex;
 use crate::layout::{self, SEGMENTS, SERIES};
 use crate::manifest::{SegmentEntry, SeriesEntry};
-use crate::segment::SegmentWriter;
+use crate::options::Options;
 use crate::segment::write::RunValues;
+use crate::segment::{SegmentCache, SegmentWriter};
 use crate::series::{SeriesId, SeriesKey};
 use crate::series_file;
 use crate::snapshot::{SeriesPoints, Snapshot};
@@ -30,6 +32,11 @@ use choose::Merge;
 
 /// A series with more rows in one merge is read in stretches of time that hold about this many.
 const SERIES_ROWS_MAX: u64 = 1 << 20;
+/// Room for the new file that is made before its bytes come; what is not touched of it is no memory.
+const ROOM_BYTES_MAX: usize = 64 << 20;
+/// Pages that a merge keeps unpacked for the next series. It goes through each file from its start to its end: these are
+/// several of each of the files that one merge normally has.
+const PAGES_BYTES_MAX: u64 = 4 << 20;
 /// Series files are merged up to this many series: all their keys are in memory then.
 pub const SERIES_MAX: u64 = 256 << 10;
 
@@ -102,6 +109,8 @@ pub fn write_merged(
 ) -> Result<Option<Staged<SegmentEntry>>> {
     let (min, max) = (merge.sequence_min, merge.sequence_max);
     let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
+    // What becomes one file is hardly ever larger than before.
+    writer.reserve(usize::try_from(merge.bytes).unwrap_or(usize::MAX).min(ROOM_BYTES_MAX));
     let mut rows = 0;
     for MergePortion { series, range, is_all } in portions(source, merge.window)? {
         for points in source.points(series, range) {
@@ -246,6 +255,18 @@ pub fn only(snapshot: &Snapshot, files: &[String]) -> Snapshot {
     let segments: Vec<_> =
         snapshot.segments.iter().filter(|segment| wanted(&segment.entry().file.file)).cloned().collect();
     Snapshot { segments: Arc::from(segments), memtables: Vec::new(), ..snapshot.clone() }
+}
+
+/// What a merge keeps of the segments that it reads.
+pub fn cache_apart(options: &Options) -> Arc<SegmentCache> {
+    Arc::new(SegmentCache::new(options.segment_bytes_max, options.segment_files_max, PAGES_BYTES_MAX))
+}
+
+/// The same segments with run indexes and pages of their own, in `cache`. `source` is held as long as they are read: it
+/// keeps the files.
+pub fn apart(source: &Snapshot, cache: &Arc<SegmentCache>) -> Snapshot {
+    let segments = source.segments.iter().map(|segment| Arc::new(segment.apart(cache))).collect();
+    Snapshot { segments, ..source.clone() }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod open;
 mod upkeep;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::Duration;
 
 use tracing::{debug, warn};
@@ -109,6 +109,8 @@ struct Write {
     closed: AtomicBool,
     /// Held while segments are merged or dropped. Flushes go on meanwhile.
     upkeep: Mutex<Upkeep>,
+    /// What the merge that runs keeps of the segments that it reads.
+    merging: Mutex<Weak<SegmentCache>>,
     flusher: Mutex<Flusher>,
     /// How far the WAL is durable. Held while an fsync runs, so that one fsync serves all waiting threads.
     synced: Mutex<Position>,
@@ -502,6 +504,8 @@ impl DbState {
 
     fn held(&self) -> DbFootprint {
         let wal_buffer = self.write.as_ref().map_or(0, |write| write.appender().frames.capacity() as u64);
+        let merging = self.write.as_ref().and_then(|write| lock(&write.merging).upgrade());
+        let caches = || merging.iter().chain([&self.cache]);
         let (between, metadata) = {
             let view = self.view();
             (view.between.iter().map(|visible| visible.memtable.bytes()).sum::<u64>(), Arc::clone(&view.meta))
@@ -510,8 +514,8 @@ impl DbState {
             memtables: between + self.memtable_bytes(),
             last_values: self.last.bytes() as u64,
             metadata: metadata.held_bytes() as u64,
-            footers: self.cache.figures().bytes,
-            pages: self.cache.pages().bytes(),
+            footers: caches().map(|cache| cache.figures().bytes).sum(),
+            pages: caches().map(|cache| cache.pages().bytes()).sum(),
             wal_buffer,
             ..DbFootprint::of_index(self.index.bytes())
         }

@@ -14,9 +14,9 @@ pub struct DbFootprint {
     pub last_values: u64,
     /// Descriptions of metrics and jobs, annotations and records.
     pub metadata: u64,
-    /// Footers and run indexes of segments.
+    /// Footers and run indexes of segments, also those that a merge reads.
     pub footers: u64,
-    /// Pages of segments that are kept as they were unpacked.
+    /// Pages of segments that are kept as they were unpacked, by queries and by a merge.
     pub pages: u64,
     /// Room for the next frames of the WAL.
     pub wal_buffer: u64,

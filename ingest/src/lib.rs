@@ -25,6 +25,7 @@
 //! | [`default_tags`], [`rank`] | the `host` and `rank` of a sending process |
 //! | [`collect`] | the node and the processes of a job, sampled |
 //! | [`schedule`] | aligned ticks |
+//! | [`own_thread`] | threads that end with their work |
 //!
 //! # Errors
 //! A bad sample is never an error of its request: it becomes a reject with a [`accept::Reason`]. [`writer::WriteError`]
@@ -43,6 +44,7 @@ pub mod default_tags;
 pub mod fuzzing;
 pub mod known;
 pub mod limits;
+pub mod own_thread;
 pub mod rank;
 pub mod schedule;
 pub mod writer;

@@ -127,6 +127,7 @@ impl DbState {
             lock,
             closed: AtomicBool::new(false),
             upkeep: Mutex::default(),
+            merging: Mutex::default(),
             flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
             synced: Mutex::default(),
             append: Mutex::new(AppendState {

@@ -240,8 +240,10 @@ impl DbState {
         };
         let is_open = || !write.closed.load(Ordering::Acquire);
         let go_on = |rows| is_open() && go_on(rows);
-        let node = source.node();
-        let Some(staged) = compact::write_merged(&files, node, sequence, merge, &source, &go_on)? else {
+        let cache = compact::cache_apart(&self.options);
+        *lock(&write.merging) = Arc::downgrade(&cache);
+        let read = compact::apart(&source, &cache);
+        let Some(staged) = compact::write_merged(&files, read.node(), sequence, merge, &read, &go_on)? else {
             report.stopped = true;
             return Ok(());
         };
@@ -250,6 +252,7 @@ impl DbState {
             report.stopped = true;
             return Ok(());
         }
+        drop((read, cache));
         let entry = staged.entry.clone();
         self.replace(write, upkeep, &source.segments, Some(staged), leave)?;
         let mut this = CompactReport::default();

@@ -18,6 +18,8 @@ const INT_BIT: u32 = 1 << 31;
 pub const ROWS_MAX: u32 = 1 << 30;
 /// Entries of a page: 64 KiB.
 const PAGE: usize = 4 << 10;
+/// Those that have room. An allocator that adds a few bytes to what it is asked for would make 80 KiB of 64.
+const PAGE_ROOM: usize = PAGE - 1;
 /// Series of a page of places.
 const PLACES_PAGE: usize = 512;
 /// Entries of the first block of a series and of the largest, heads included.
@@ -128,7 +130,7 @@ pub struct Chains {
     /// that few series with high ids take little.
     places: Vec<Box<[u32]>>,
     chains: PagedTable<Chain>,
-    /// Each with room for [`PAGE`] entries, made as they come.
+    /// Each with [`PAGE_ROOM`], made as they come.
     pages: Vec<Vec<ChainEntry>>,
 }
 
@@ -203,7 +205,7 @@ impl Chains {
     /// Memory that samples take.
     pub fn bytes(&self) -> u64 {
         let entries: usize = match self.pages.split_last() {
-            Some((last, full)) => full.len() * PAGE + last.len(),
+            Some((last, full)) => full.len() * PAGE_ROOM + last.len(),
             None => 0,
         };
         (entries * size_of::<ChainEntry>() + self.chains.len() * (size_of::<Chain>() + size_of::<u32>())) as u64
@@ -300,9 +302,9 @@ impl Chains {
 
     /// A new block of `size` entries.
     fn cut(&mut self, size: u32) -> u32 {
-        let has_room = self.pages.last().is_some_and(|page| page.len() + size as usize <= PAGE);
+        let has_room = self.pages.last().is_some_and(|page| page.len() + size as usize <= PAGE_ROOM);
         if !has_room {
-            self.pages.push(Vec::with_capacity(PAGE));
+            self.pages.push(Vec::with_capacity(PAGE_ROOM));
         }
         let number = self.pages.len() - 1;
         let page = &mut self.pages[number];

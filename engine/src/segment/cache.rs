@@ -32,12 +32,16 @@ struct CacheState {
 }
 
 impl CacheState {
-    /// Forgets segments that a merge replaced and that are no longer read.
+    /// Forgets segments that are no longer read.
     fn tidy(&mut self) {
-        self.segments.retain(|(segment, _)| segment.strong_count() > 0);
-        self.bytes = self.segments.iter().map(|(_, bytes)| bytes).sum();
+        self.keep(|segment| segment.strong_count() > 0);
         // Twice as many: it costs little a segment, however many there are.
         self.tidied_at = (self.segments.len() * 2).max(TIDIED_MIN);
+    }
+
+    fn keep(&mut self, is_kept: impl Fn(&Weak<Segment>) -> bool) {
+        self.segments.retain(|(segment, _)| is_kept(segment));
+        self.bytes = self.segments.iter().map(|(_, bytes)| bytes).sum();
     }
 }
 
@@ -88,6 +92,12 @@ impl SegmentCache {
 
     pub(super) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Forgets a segment that no manifest names any more: nobody else will ask for it.
+    pub(super) fn forget(&self, segment: &Segment) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.keep(|kept| !std::ptr::eq(kept.as_ptr(), segment));
     }
 
     /// Takes in a segment that was just loaded.

@@ -87,6 +87,13 @@ impl PageCache {
         }
     }
 
+    fn forget(&self, file: u64) {
+        let mut held = self.lock();
+        held.order.retain(|(of, _)| *of != file);
+        held.pages.retain(|(of, _), _| *of != file);
+        held.bytes = held.pages.values().map(|held| memory_of(&held.page)).sum();
+    }
+
     fn lock(&self) -> MutexGuard<'_, HeldPages> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +103,7 @@ fn memory_of(page: &DeltaPage) -> u64 {
     page.memory_bytes() as u64 + ENTRY_BYTES
 }
 
-/// The pages of one file. They stay when it is gone, until others take their place.
+/// The pages of one file. They stay until others take their place, or it is [forgotten](FilePages::forget).
 #[derive(Clone, Debug)]
 pub struct FilePages {
     cache: Arc<PageCache>,
@@ -110,6 +117,11 @@ impl FilePages {
 
     pub fn add(&self, at: u64, page: &Arc<DeltaPage>) {
         self.cache.add((self.file, at), Arc::clone(page));
+    }
+
+    /// Lets all of them go: the file is not asked any more.
+    pub fn forget(&self) {
+        self.cache.forget(self.file);
     }
 }
 

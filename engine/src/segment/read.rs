@@ -91,6 +91,23 @@ impl Segment {
         self
     }
 
+    /// The same file with a run index and pages of its own, in `cache`. It is never retired: whoever reads it so holds this
+    /// one too.
+    #[must_use]
+    pub fn apart(&self, cache: &Arc<SegmentCache>) -> Self {
+        Self {
+            entry: self.entry.clone(),
+            path: self.path.clone(),
+            disk: Arc::clone(&self.disk),
+            cache: Arc::clone(cache),
+            pages: cache.pages().file(),
+            ids: self.ids.clone(),
+            loaded: Mutex::default(),
+            used_again: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
+        }
+    }
+
     /// False only when it holds nothing of `series`, as far as that is known without reading.
     pub fn may_hold(&self, series: SeriesId) -> bool {
         self.ids.as_ref().is_none_or(|ids| ids.hold(series))
@@ -111,9 +128,13 @@ impl Segment {
         &self.entry
     }
 
-    /// No manifest names it any more: current readers go on, and the last one removes the file.
+    /// No manifest names it any more: current readers go on, and the last one removes the file. Until then it takes no more
+    /// memory than they need.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
+        self.let_go();
+        self.cache.forget(self);
+        self.pages.forget();
     }
 
     /// Its run index and an open file: from the cache, or read and checked now.

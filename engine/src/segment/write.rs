@@ -101,6 +101,11 @@ impl SegmentWriter {
         })
     }
 
+    /// Makes room for a file of so many bytes, so that it is not moved while it grows.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.file.reserve(bytes);
+    }
+
     /// Appends samples of one series: sorted by time, every time once and in the window. All those
     /// of a series come one after the other.
     ///

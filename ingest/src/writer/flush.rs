@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::WriterOptions;
 use super::store::SampleStore;
+use crate::own_thread;
 
 #[derive(Debug)]
 pub(super) struct FlushScheduler {
@@ -107,7 +108,7 @@ impl FlushScheduler {
             // After a failure the database itself may ask for patience: it is asked again.
             return before;
         }
-        match store.flush() {
+        match own_thread::run("telem-flush", || store.flush()) {
             Ok(()) => {
                 self.flushes.fetch_add(1, Ordering::Relaxed);
                 if before.is_some() {

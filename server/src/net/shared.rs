@@ -12,12 +12,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::BufMut;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::http::asker::Presence;
 
+/// Most bytes of one read. A server of HTTP/1 makes room for twice as much as a read that filled the room before, up to
+/// 400 KiB for each connection, also for those that rest: so it stays at 64 KiB.
+const READ_BYTES_MAX: usize = 48 << 10;
 /// Between two looks at a client that sends urgent data, which nothing here takes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -43,7 +47,7 @@ macro_rules! socketed {
             }
 
             fn try_read(&self, buf: &mut ReadBuf<'_>) -> io::Result<usize> {
-                self.try_read_buf(buf)
+                self.try_read_buf(&mut buf.limit(READ_BYTES_MAX))
             }
 
             fn try_write(&self, bufs: &[io::IoSlice<'_>]) -> io::Result<usize> {
@@ -137,5 +141,32 @@ impl<S: Socketed> AsyncWrite for SharedStream<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.0.shut_down())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_read_takes_a_part_of_a_long_body_and_all_of_it_comes() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let mut server = SharedStream::new(server);
+        let sent: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+        let body = sent.clone();
+        let sending = tokio::spawn(async move { client.write_all(&body).await });
+        let (mut room, mut received) = (vec![0; 400 << 10], Vec::new());
+        loop {
+            let bytes = server.read(&mut room).await.unwrap();
+            assert!(bytes <= READ_BYTES_MAX);
+            if bytes == 0 {
+                break;
+            }
+            received.extend_from_slice(&room[..bytes]);
+        }
+        sending.await.unwrap().unwrap();
+        assert!(received == sent);
     }
 }

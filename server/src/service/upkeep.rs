@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use telem_engine::{Clock, Db, ErrorKind, Result, UpkeepReport};
+use telem_ingest::own_thread;
 
 /// How often it is asked whether something is due.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -66,7 +67,8 @@ fn work(db: &Db, clock: &dyn Clock, stop: &UpkeepStop) {
     let mut rest = PAUSE;
     while !stop.rest(rest) && !db.is_closed() {
         let began = clock.monotonic();
-        let done = db.upkeep(&|| !*stop.lock());
+        // A merge takes much memory, and then there is none for minutes.
+        let done = own_thread::run("telem-upkeep", || db.upkeep(&|| !*stop.lock()));
         rest = rest_after(&done, clock.monotonic().saturating_sub(began));
         if let Err(error) = done
             && !db.is_closed()

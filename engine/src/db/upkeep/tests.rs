@@ -95,6 +95,51 @@ fn content(snapshot: &crate::Snapshot) -> Vec<(String, Vec<i64>, Vec<Value>)> {
         .collect()
 }
 
+#[test]
+fn a_merge_leaves_nothing_in_memory_and_takes_nothing_from_what_is_asked_again() {
+    let bed = Bed::new();
+    let id = bed.db.series(&SeriesKey::new("a", TagSet::default()).unwrap()).unwrap();
+    let flush = |hour: i64, from: i64| {
+        let mut batch = SampleBatch::default();
+        for second in from..from + 600 {
+            batch.push(id, Timestamp::from_seconds(BASE + hour * HOUR + second), Value::Int(second * second % 1_009));
+        }
+        bed.db.append(&batch, Durability::Buffered).unwrap();
+        bed.db.flush().unwrap();
+    };
+    (0..3).for_each(|part| flush(24, part * 600));
+    flush(25, 0);
+    let ask = |hour: i64| {
+        let at = |hour: i64| Timestamp::from_seconds(BASE + hour * HOUR);
+        let points = bed.db.snapshot().points(vec![id], TimeRange::new(at(hour), at(hour + 1)));
+        points.map(|points| points.unwrap().times.len()).sum::<usize>()
+    };
+    let held = || (bed.db.held().pages, bed.db.held().footers);
+    assert_eq!(ask(25), 600);
+    let asked = held();
+    assert!(asked.0 > 0 && asked.1 > 0);
+    // Of three files that a merge is about to replace.
+    assert_eq!(ask(24), 1_800);
+    let snapshot = bed.db.snapshot();
+    let before = held();
+    assert!(before.0 > asked.0 && before.1 > asked.1);
+    let during = Cell::new((0, 0));
+    let go_on = || {
+        during.set(held());
+        true
+    };
+    assert_eq!(bed.db.upkeep(&go_on).unwrap().merged.segments_before, 3);
+    assert!(during.get().1 > before.1, "what a merge reads is counted while it runs");
+    assert_eq!(held(), asked, "only what was asked of files that are left");
+    let hits = bed.db.cache_figures().hits;
+    assert_eq!((ask(25), held()), (600, asked), "which is where it was");
+    assert!(bed.db.cache_figures().hits > hits);
+    // A reader from before goes on.
+    let points = snapshot.points(vec![id], TimeRange::ALL);
+    assert_eq!(points.map(|points| points.unwrap().times.len()).sum::<usize>(), 2_400);
+    assert_eq!(ask(24), 1_800);
+}
+
 /// An hour of three files, overwritten samples among them, and a flush after it.
 fn an_hour_that_is_over(bed: &Bed) {
     bed.flush("a", 24 * HOUR, 1);

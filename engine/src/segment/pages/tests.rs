@@ -58,3 +58,16 @@ fn what_is_larger_than_all_room_is_not_kept_and_what_is_kept_is_counted_once() {
     file.add(5, &page(1_000));
     assert_eq!(held(&file), [2, 3, 5], "and then the oldest");
 }
+
+#[test]
+fn the_pages_of_a_file_that_is_forgotten_leave_those_of_others() {
+    let cache = cache(4);
+    let (one, other) = (cache.file(), cache.file());
+    (0..2).for_each(|at| one.add(at, &page(1_000)));
+    (0..2).for_each(|at| other.add(at, &page(1_000)));
+    one.forget();
+    assert_eq!((held(&one), held(&other)), (vec![], vec![0, 1]));
+    assert_eq!((cache.bytes(), cache.lock().order.len()), (2 * memory_of(&page(1_000)), 2));
+    (2..5).for_each(|at| other.add(at, &page(1_000)));
+    assert_eq!(held(&other), [1, 2, 3, 4], "what is left goes in its turn");
+}

@@ -67,6 +67,11 @@ impl ParquetFile {
         })
     }
 
+    /// Makes room for so many more bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(bytes);
+    }
+
     pub fn schema(&self) -> SchemaDescPtr {
         Arc::clone(&self.schema)
     }
