@@ -33,7 +33,7 @@ const HOUSES: [House; 4] = [
     House {
         krate: "ingest",
         floors: &[
-            &["decode", "default_tags", "rank", "schedule"],
+            &["decode", "default_tags", "own_thread", "rank", "schedule"],
             &["known"],
             &["accept"],
             &["writer"],
