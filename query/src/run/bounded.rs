@@ -152,8 +152,13 @@ impl Workers {
     /// Waits for a place among the queries that run.
     ///
     /// # Errors
-    /// Busy when too many wait already, none ends in time, or too much SQL outlived its question.
+    /// Busy when too many wait already, none ends in time, or too much SQL outlived its question; Deadline when that is
+    /// over before it begins.
     pub(super) async fn admit(&self, language: QueryLanguage, due: QueryDeadline) -> Result<Ticket> {
+        // Whether a short one would still be done before anybody looks at the time is chance.
+        if now() >= due.at {
+            return Err(Error::Deadline { after: due.after });
+        }
         let admitted = self.places(language, due).await;
         let counter = if admitted.is_ok() { &self.admitted } else { &self.refused };
         counter.fetch_add(1, Ordering::Relaxed);
