@@ -277,7 +277,9 @@ impl ScrapeTarget {
     /// How often it failed in a row.
     fn fail(&self, why: String) -> u32 {
         let mut status = self.lock();
-        if status.failures == 0 {
+        // A node of our own job may have ended since it was polled last: then it leaves before it is tried again.
+        let told_at = u32::from(matches!(status.place, TargetPlace::Node(..)));
+        if status.failures == told_at {
             tracing::warn!(at = %status.place, %why, "a target cannot be polled; it is tried again");
         }
         status.failures = status.failures.saturating_add(1);
