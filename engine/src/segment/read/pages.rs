@@ -139,8 +139,7 @@ impl Loaded {
 /// The first row of each page of a column, as the pages themselves say.
 fn first_rows(blocks: &Blocks, group: &RowGroupMetaData, column: usize) -> ParquetResult<Vec<i64>> {
     let rows = usize::try_from(group.num_rows())?;
-    let blocks = Arc::new(ReadAhead::new(blocks.clone()));
-    let mut pages = SerializedPageReader::new(blocks, group.column(column), rows, None)?;
+    let mut pages = SerializedPageReader::new(Arc::new(blocks.clone()), group.column(column), rows, None)?;
     let mut firsts = Vec::new();
     let mut first = 0;
     while let Some(page) = pages.peek_next_page()? {
