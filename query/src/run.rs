@@ -9,6 +9,7 @@ pub(crate) mod bounded;
 pub(crate) mod sql;
 #[cfg(test)]
 mod tests;
+mod together;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +31,7 @@ use crate::selection::{select_bound, select_named};
 use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
+use together::Together;
 
 /// Most series of a metric that are selected from before a query has its thread: some tenths of a millisecond.
 const SELECTED_AT_ONCE_MAX: usize = 4_096;
@@ -299,23 +301,8 @@ impl Round {
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, self.due).await?;
         let context = LeafContext { thread, ..inner.leaf_context(self.snapshot.clone()) };
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
-        let answered = async move {
-            let (mut answers, mut values) = (Vec::with_capacity(questions.len()), 0);
-            for query in &questions {
-                let began = inner.options.clock.monotonic();
-                let mut answer = ask::timeseries(&inner, context.clone(), query, due).await;
-                if let Ok(answer) = &mut answer {
-                    answer.missing.extend_from_slice(&inner.options.absent);
-                    values += answer.groups.iter().map(|group| group.points.len()).sum::<usize>();
-                }
-                let is_last = answer.is_err() || values > TOGETHER_VALUES_MAX;
-                answers.push(TimedAnswer { answer, took: inner.options.clock.monotonic().saturating_sub(began) });
-                if is_last {
-                    break;
-                }
-            }
-            Ok(answers)
-        };
+        let together = Together::new(inner, context, due, questions);
+        let answered = async move { Ok(together.answers().await) };
         self.queries.inner.workers.run(ticket, stop, thread, answered).await
     }
 }
@@ -333,7 +320,7 @@ impl QueryService {
     }
 
     fn leaf_context(&self, snapshot: Snapshot) -> LeafContext {
-        LeafContext::counted(snapshot, self.workers.reading())
+        LeafContext { spare: self.workers.spare(), ..LeafContext::counted(snapshot, self.workers.reading()) }
     }
 
     /// Where the leaves of a query read: on its thread where it is about a few series of ours alone, since handing them

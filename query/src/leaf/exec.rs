@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use datafusion::common::{Result, exec_err, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
@@ -24,7 +24,7 @@ use futures::StreamExt;
 use telem_engine::SeriesId;
 use url::Url;
 
-use super::{KnownSeries, LeafContext, LeafThread, Part, Request, RowsRequest, Stop};
+use super::{KnownSeries, LeafContext, LeafThread, Part, Request, RowsRequest, Stop, stopped};
 use crate::error::crossing::Crossing;
 use crate::operator::rebuilt;
 
@@ -268,7 +268,7 @@ fn read(
         ended = !matches!(batch, Some(Ok(_)));
         // Never a quiet end: the request itself may have stopped, and what was handed out so far is not the answer.
         if batch.is_none() && stop.is_asked() {
-            return Some(exec_err!("the query was stopped"));
+            return Some(Err(stopped()));
         }
         batch
     })

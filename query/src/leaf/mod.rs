@@ -9,6 +9,7 @@ pub mod names;
 pub(crate) mod numbers;
 pub mod rows;
 pub mod series;
+mod spare;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
+use datafusion::error::DataFusionError;
 use serde::{Deserialize, Serialize};
 use telem_engine::{SeriesByJob, SeriesId, Snapshot, TimeRange};
 
@@ -25,6 +27,8 @@ pub use exec::{NodeLeafExec, Owner};
 pub use numbers::KnownSeries;
 pub use rows::RowsRequest;
 pub use series::SeriesRequest;
+pub use spare::SpareCores;
+pub(crate) use spare::{LentCore, RunningQuestion};
 
 /// What is asked of the node that owns the data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -88,6 +92,8 @@ pub struct LeafContext {
     /// Where leaves are counted while they read.
     pub reading: Reading,
     pub thread: LeafThread,
+    /// Those that may work on a leaf beside its thread.
+    pub spare: SpareCores,
 }
 
 /// On which thread a leaf reads.
@@ -131,6 +137,7 @@ impl LeafContext {
             selected: None,
             reading,
             thread: LeafThread::default(),
+            spare: SpareCores::default(),
         }
     }
 }
@@ -186,6 +193,11 @@ impl Stop {
     pub fn of_its_own(&self) -> Stop {
         Stop { asked: Arc::default(), whole: Some(Arc::clone(self.whole.as_ref().unwrap_or(&self.asked))) }
     }
+}
+
+/// What a leaf ends with that was asked to stop.
+fn stopped() -> DataFusionError {
+    DataFusionError::Execution("the query was stopped".to_owned())
 }
 
 /// Which of the partitions of a leaf: `index` of `count`. A leaf's partitions together answer

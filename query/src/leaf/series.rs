@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::downsample::{DownsampleRequest, SeriesBuckets};
 use telem_engine::{SeriesByJob, SeriesId, SeriesKey, SeriesPoints, TimeRange, Timestamp, Values};
 
-use super::{Batches, LeafContext, Part};
+use super::{Batches, LeafContext, Part, stopped};
 use crate::error::Error;
 use crate::options::BATCH_ROWS;
 use crate::pipeline::{Line, Pipeline};
@@ -119,7 +119,7 @@ impl SeriesRequest {
         };
         context.snapshot.sort_by_database(&mut selected);
         let (query, context, schema) = (Arc::clone(&self.query), context.clone(), Arc::clone(schema));
-        let source = SeriesSource { query, context, schema };
+        let source = SeriesSource { query, context, schema, part };
         let chunks = |groups_max: usize| {
             grouped::chunks(&source.query, self.split, groups_max, part, &source.context, &selected)
         };
@@ -167,6 +167,7 @@ struct SeriesSource {
     query: Arc<TsQuery>,
     context: LeafContext,
     schema: SchemaRef,
+    part: Part,
 }
 
 type SeriesLines = Box<dyn Iterator<Item = telem_engine::Result<(SeriesId, Line)>> + Send>;
@@ -220,7 +221,7 @@ impl SeriesSource {
     /// When no client waits for the answer any longer.
     fn check_wanted(&self) -> Result<(), DataFusionError> {
         if self.context.stop.is_asked() {
-            return Err(DataFusionError::Execution("the query was stopped".to_owned()));
+            return Err(stopped());
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, timeout_at};
 use super::watch::{HeldLane, LaneHold, LaneWatch};
 use crate::error::{Error, Result};
 use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, STACK_BYTES};
-use crate::leaf::{LeafThread, Reading, Stop};
+use crate::leaf::{LeafThread, Reading, RunningQuestion, SpareCores, Stop};
 use crate::options::{QueryOptions, QueryStats};
 
 /// Batches made ahead of a client that reads slowly.
@@ -48,6 +48,7 @@ pub(super) struct Workers {
     admitted: AtomicU64,
     refused: AtomicU64,
     reading: Reading,
+    spare: SpareCores,
 }
 
 /// A query's place among those that run, and when it must be done.
@@ -62,6 +63,7 @@ pub(super) struct Ticket {
 pub(super) struct QueryPlaces {
     _running: OwnedSemaphorePermit,
     _running_sql: Option<OwnedSemaphorePermit>,
+    _counted: RunningQuestion,
 }
 
 /// In which language a query is.
@@ -116,6 +118,7 @@ impl Workers {
             admitted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             reading: Reading::default(),
+            spare: SpareCores::of(options.threads.max(1), Arc::clone(&options.clock)),
         })
     }
 
@@ -132,6 +135,11 @@ impl Workers {
     /// Counts the leaves of all queries.
     pub(super) fn reading(&self) -> Reading {
         self.reading.clone()
+    }
+
+    /// The cores that no query uses.
+    pub(super) fn spare(&self) -> SpareCores {
+        self.spare.clone()
     }
 
     /// The threads that SQL has to itself.
@@ -176,7 +184,7 @@ impl Workers {
             QueryLanguage::Sql => at_once(&self.running_sql).and_then(|sql| Some((at_once(&self.running)?, Some(sql)))),
         };
         if let Some((_running, _running_sql)) = places {
-            return Ok(QueryPlaces { _running, _running_sql });
+            return Ok(QueryPlaces { _running, _running_sql, _counted: self.spare.begin() });
         }
         let _waiting = self.waiting.try_acquire().map_err(|_| too_many())?;
         let waited = async {
@@ -185,7 +193,7 @@ impl Workers {
                 QueryLanguage::Sql => Some(Arc::clone(&self.running_sql).acquire_owned().await.ok()?),
             };
             let _running = Arc::clone(&self.running).acquire_owned().await.ok()?;
-            Some(QueryPlaces { _running, _running_sql })
+            Some(QueryPlaces { _running, _running_sql, _counted: self.spare.begin() })
         };
         let until = due.at.min(now() + self.queue_wait);
         timeout_at(until, waited).await.ok().flatten().ok_or_else(too_many)

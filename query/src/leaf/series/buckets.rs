@@ -1,17 +1,19 @@
 //! The contributions of series to every bucket of a fixed grid, added up group by group, as many groups at a time as the
 //! memory limit [`STATES_MAX`] allows, so that little work is left for the operators above.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::vec;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
-use telem_engine::{ExactSum, Timestamp};
+use telem_engine::{ExactSum, SeriesId, Snapshot, TimeRange, Timestamp};
 
-use super::grouped::GroupChunk;
+use super::grouped::{ChunkCut, GroupChunk};
 use super::naming::SeriesNumbers;
 use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
+use crate::leaf::Part;
 use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
@@ -22,8 +24,15 @@ use crate::question::tags::encode_tags;
 /// Buckets of groups that are added up before they are handed out (48 bytes each, more where sums need it).
 pub const STATES_MAX: u64 = 64 << 10;
 
+/// Groups are kept whole when there are so many for each piece that all pieces have about as many series.
+const GROUPS_OF_PIECE_MIN: usize = 4;
+/// Rows that are read for each bucket that is added to those of another piece, at the least.
+const ROWS_OF_STATE_MIN: u64 = 8;
+/// Of how many series it is looked up how many samples they have, to know it of all about.
+const LOOKED_AT_MAX: usize = 8;
+
 pub(super) struct BucketBatches {
-    source: SeriesSource,
+    source: Arc<SeriesSource>,
     pipeline: Pipeline,
     chunks: vec::IntoIter<GroupChunk>,
     /// The series of a chunk that are handed out as they are.
@@ -31,9 +40,8 @@ pub(super) struct BucketBatches {
     walk: Option<SeriesWalk>,
     /// Added up, and the next to be handed out.
     ready: vec::IntoIter<RecordBatch>,
-    /// Group and tags of every series that was there, where they are to be named in the end.
-    named: Option<Vec<(String, String)>>,
-    numbered: SeriesNumbers,
+    /// Every series that was there, where they are to be named in the end.
+    named: Option<NamedSeries>,
 }
 
 /// How many groups of `query` are added up at once: all of them where series are handed out as they are.
@@ -45,9 +53,9 @@ pub(super) fn groups_max(query: &TsQuery) -> usize {
 impl BucketBatches {
     pub(super) fn new(source: SeriesSource, chunks: vec::IntoIter<GroupChunk>, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let named = named.then(Vec::new);
-        let numbered = SeriesNumbers::new(&source.context);
-        Self { source, pipeline, chunks, open: None, walk: None, ready: Vec::new().into_iter(), named, numbered }
+        let named = named.then(|| NamedSeries::new(&source));
+        let source = Arc::new(source);
+        Self { source, pipeline, chunks, open: None, walk: None, ready: Vec::new().into_iter(), named }
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
@@ -64,19 +72,53 @@ impl BucketBatches {
     }
 
     /// What all series of some groups contribute.
-    fn added_up(&mut self, mut chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
-        let mut sums = Sums::new(grid, chunk.names.len());
-        let mut rows = BucketRows::default();
-        let mut lines = self.source.lines(&self.pipeline, chunk.series.clone());
-        while let Some(mut walk) = self.next_series(&mut chunk, &mut lines)? {
-            let mut finished = false;
-            while !finished {
-                finished = walk.fill(&mut rows, BATCH_ROWS, grid.parts);
-                sums.add(walk.place, &rows);
-                rows.clear();
+    fn added_up(&mut self, chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let pieces = self.pieces(&chunk, grid);
+        let whole = chunk.is_together() && chunk.groups.len() >= GROUPS_OF_PIECE_MIN * pieces;
+        let states = (pieces * grid.steps).saturating_mul(chunk.groups.len());
+        if pieces == 1 || !whole && states > STATES_MAX as usize {
+            let mut chunk = chunk;
+            let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, self.named.as_mut())?;
+            return sums.batches(&self.source, &chunk.names);
+        }
+        let (source, pipeline, is_named) = (Arc::clone(&self.source), self.pipeline, self.named.is_some());
+        let names = Arc::clone(&chunk.names);
+        let pieces = chunk.cut(pieces, if whole { ChunkCut::BetweenGroups } else { ChunkCut::Anywhere });
+        let made = self.source.context.worked_off(pieces, move |mut piece| {
+            let mut named = is_named.then(|| NamedSeries::new(&source));
+            let sums = added_up(&source, &pipeline, grid, &mut piece, named.as_mut())?;
+            let added = if whole { Added::Whole(sums.batches(&source, &piece.names)?) } else { Added::Partly(sums) };
+            Ok((added, named))
+        })?;
+        let (mut batches, mut sums) = (Vec::new(), None::<Sums>);
+        for (added, named) in made {
+            if let (Some(all), Some(named)) = (&mut self.named, named) {
+                all.append(named);
+            }
+            match (added, &mut sums) {
+                (Added::Whole(of_piece), _) => batches.extend(of_piece),
+                (Added::Partly(of_piece), Some(sums)) => sums.merge(of_piece),
+                (Added::Partly(of_piece), none) => *none = Some(of_piece),
             }
         }
-        sums.batches(&self.source, &chunk.names)
+        if let Some(sums) = sums {
+            batches.extend(sums.batches(&self.source, &names)?);
+        }
+        Ok(batches)
+    }
+
+    /// In how many pieces the series of a chunk are read.
+    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> usize {
+        let SeriesSource { context, part, .. } = &*self.source;
+        // Parts have threads of their own.
+        if *part != Part::WHOLE || context.by_job.is_some() {
+            return 1;
+        }
+        context.pieces(chunk.series.len(), || {
+            let rows = rows_about(&context.snapshot, &chunk.series, self.pipeline.window);
+            let states = (grid.steps as u64).saturating_mul(chunk.groups.len() as u64);
+            if rows / ROWS_OF_STATE_MIN >= states { rows } else { 0 }
+        })
     }
 
     /// What series contribute, one after the other.
@@ -87,7 +129,8 @@ impl BucketBatches {
         while rows.times.len() < BATCH_ROWS {
             let Some((mut chunk, mut lines)) = self.open.take().or_else(|| self.open_chunk()) else { break };
             if self.walk.is_none() {
-                let Some(walk) = self.next_series(&mut chunk, &mut lines)? else { continue };
+                let next = next_series(&self.source, &self.pipeline, &mut chunk, &mut lines, self.named.as_mut())?;
+                let Some(walk) = next else { continue };
                 self.walk = Some(walk);
             }
             if let Some(walk) = &mut self.walk {
@@ -113,33 +156,10 @@ impl BucketBatches {
         Some((chunk, lines))
     }
 
-    /// The next series that brings something, on its way along the grid.
-    fn next_series(
-        &mut self,
-        chunk: &mut GroupChunk,
-        lines: &mut SeriesLines,
-    ) -> Result<Option<SeriesWalk>, DataFusionError> {
-        for line in lines {
-            self.source.check_wanted()?;
-            let (series, line) = line.map_err(|error| external(error.into()))?;
-            let place = chunk.place(series);
-            if let Some(named) = &mut self.named
-                && !self.numbered.take(series, &self.source.context)
-            {
-                named.push((chunk.names[place].clone(), encode_tags(self.source.key(series)?.tags())));
-            }
-            let contribution = self.pipeline.contribution(line);
-            if let Some(walk) = SeriesWalk::new(place, contribution, &self.pipeline) {
-                return Ok(Some(walk));
-            }
-        }
-        Ok(None)
-    }
-
     /// The rows that name series, once all others are out.
     fn names(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let Some(named) = &mut self.named else { return Ok(None) };
-        named.extend(self.numbered.word(&self.source.context).map(|word| (String::new(), word)));
+        let Some(NamedSeries { named, numbered }) = &mut self.named else { return Ok(None) };
+        named.extend(numbered.word(&self.source.context).map(|word| (String::new(), word)));
         if named.is_empty() {
             return Ok(None);
         }
@@ -170,6 +190,93 @@ impl Iterator for BucketBatches {
     fn next(&mut self) -> Option<Self::Item> {
         self.batch().transpose()
     }
+}
+
+/// The series that were there.
+struct NamedSeries {
+    /// Group and tags.
+    named: Vec<(String, String)>,
+    numbered: SeriesNumbers,
+}
+
+impl NamedSeries {
+    fn new(source: &SeriesSource) -> Self {
+        Self { named: Vec::new(), numbered: SeriesNumbers::new(&source.context) }
+    }
+
+    fn take(&mut self, source: &SeriesSource, series: SeriesId, group: &str) -> Result<(), DataFusionError> {
+        if !self.numbered.take(series, &source.context) {
+            self.named.push((group.to_owned(), encode_tags(source.key(series)?.tags())));
+        }
+        Ok(())
+    }
+
+    /// Takes in those of a later piece.
+    fn append(&mut self, later: NamedSeries) {
+        self.named.extend(later.named);
+        self.numbered.append(later.numbered);
+    }
+}
+
+/// What a piece of a chunk comes to.
+enum Added {
+    /// Of groups that no other piece has.
+    Whole(Vec<RecordBatch>),
+    Partly(Sums),
+}
+
+/// What all series of a chunk, or of a piece of one, contribute.
+fn added_up(
+    source: &SeriesSource,
+    pipeline: &Pipeline,
+    grid: SumGrid,
+    chunk: &mut GroupChunk,
+    mut named: Option<&mut NamedSeries>,
+) -> Result<Sums, DataFusionError> {
+    let mut sums = Sums::new(grid, chunk.groups.clone());
+    let mut rows = BucketRows::default();
+    let mut lines = source.lines(pipeline, chunk.series.clone());
+    while let Some(mut walk) = next_series(source, pipeline, chunk, &mut lines, named.as_deref_mut())? {
+        let mut finished = false;
+        while !finished {
+            finished = walk.fill(&mut rows, BATCH_ROWS, grid.parts);
+            sums.add(walk.place, &rows);
+            rows.clear();
+        }
+    }
+    Ok(sums)
+}
+
+/// The next series that brings something, on its way along the grid.
+fn next_series(
+    source: &SeriesSource,
+    pipeline: &Pipeline,
+    chunk: &mut GroupChunk,
+    lines: &mut SeriesLines,
+    mut named: Option<&mut NamedSeries>,
+) -> Result<Option<SeriesWalk>, DataFusionError> {
+    for line in lines {
+        source.check_wanted()?;
+        let (series, line) = line.map_err(|error| external(error.into()))?;
+        let place = chunk.place(series);
+        if let Some(named) = &mut named {
+            named.take(source, series, &chunk.names[place])?;
+        }
+        if let Some(walk) = SeriesWalk::new(place, pipeline.contribution(line), pipeline) {
+            return Ok(Some(walk));
+        }
+    }
+    Ok(None)
+}
+
+/// How many samples `series` have in `range`, as far as some of them tell.
+fn rows_about(snapshot: &Snapshot, series: &[SeriesId], range: TimeRange) -> u64 {
+    let apart = series.len().div_ceil(LOOKED_AT_MAX).max(1);
+    let some: Vec<SeriesId> = series.iter().copied().step_by(apart).collect();
+    let looked_at = some.len().max(1) as u64;
+    // What cannot be read is told by who reads it.
+    let rows = snapshot.samples_max(some, range).unwrap_or(0);
+    rows.saturating_mul(series.len() as u64) / looked_at
 }
 
 /// A missing value is NULL, on a row that does not continue the one before it.
@@ -225,6 +332,8 @@ impl SumGrid {
 /// Contributions added up: of each group every bucket of the grid.
 struct Sums {
     grid: SumGrid,
+    /// The places of these groups.
+    groups: Range<usize>,
     /// Group by group.
     states: Vec<BucketState>,
 }
@@ -241,17 +350,57 @@ struct BucketState {
     real: bool,
 }
 
+impl BucketState {
+    fn new(parts: Parts) -> Self {
+        Self { extreme: parts.identity(), sum: ExactSum::default(), count: 0, there: false, real: false }
+    }
+
+    /// Takes in that of later series, which may have nothing.
+    fn merge(&mut self, later: BucketState, parts: Parts) {
+        if !later.there {
+            return;
+        }
+        if !self.there {
+            *self = later;
+            return;
+        }
+        self.real |= later.real;
+        self.count += later.count;
+        match parts {
+            Parts::Count => {}
+            Parts::Least => self.extreme = Side::Least.of(self.extreme, later.extreme),
+            Parts::Greatest => self.extreme = Side::Greatest.of(self.extreme, later.extreme),
+            _ => self.sum.merge(&later.sum),
+        }
+    }
+}
+
 impl Sums {
-    fn new(grid: SumGrid, groups: usize) -> Self {
-        let (extreme, sum) = (grid.parts.identity(), ExactSum::default());
-        let empty = BucketState { extreme, sum, count: 0, there: false, real: false };
-        Self { grid, states: vec![empty; groups * grid.steps] }
+    fn new(grid: SumGrid, groups: Range<usize>) -> Self {
+        let states = vec![BucketState::new(grid.parts); groups.len() * grid.steps];
+        Self { grid, groups, states }
+    }
+
+    /// Takes in those of later series.
+    fn merge(&mut self, later: Sums) {
+        let SumGrid { parts, steps, .. } = self.grid;
+        let groups = self.groups.start.min(later.groups.start)..self.groups.end.max(later.groups.end);
+        if groups != self.groups {
+            let empty = |groups: usize| (0..groups * steps).map(|_| BucketState::new(parts));
+            self.states.splice(..0, empty(self.groups.start - groups.start));
+            self.states.extend(empty(groups.end - self.groups.end));
+            self.groups = groups;
+        }
+        let from = (later.groups.start - self.groups.start) * steps;
+        for (state, later) in self.states[from..].iter_mut().zip(later.states) {
+            state.merge(later, parts);
+        }
     }
 
     /// Takes in what one series contributes.
     fn add(&mut self, group: usize, rows: &BucketRows) {
         let SumGrid { parts, first, step_micros, steps } = self.grid;
-        let states = &mut self.states[group * steps..][..steps];
+        let states = &mut self.states[(group - self.groups.start) * steps..][..steps];
         for ((time, value), real) in rows.times.iter().zip(&rows.values).zip(&rows.reals) {
             let at = time.micros().saturating_sub(first.micros()) / step_micros;
             let Some(state) = usize::try_from(at).ok().and_then(|at| states.get_mut(at)) else { continue };
@@ -269,8 +418,9 @@ impl Sums {
         }
     }
 
-    /// What was added up of the groups with these names.
-    fn batches(&self, source: &SeriesSource, groups: &[String]) -> Result<Vec<RecordBatch>, DataFusionError> {
+    /// What was added up of its groups, which have these names among others.
+    fn batches(&self, source: &SeriesSource, names: &[String]) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let groups = &names[self.groups.clone()];
         let SumGrid { parts, first, step_micros, steps } = self.grid;
         let mut batches = Vec::new();
         let (mut names, mut rows, mut counts) = (NameColumn::default(), BucketRows::default(), Vec::new());

@@ -3,6 +3,7 @@
 //! nobody has to put rows together by the names of groups.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::vec;
 
 use datafusion::error::DataFusionError;
@@ -26,7 +27,9 @@ pub enum SeriesSplit {
 /// Some groups, and all series of the part that fall into them.
 #[derive(Debug)]
 pub(super) struct GroupChunk {
-    pub names: Vec<String>,
+    pub names: Arc<[String]>,
+    /// The places in `names` of its groups: of a piece of a chunk some.
+    pub groups: Range<usize>,
     /// As they are to be read.
     pub series: Vec<SeriesId>,
     /// Of each of them the place of its group in `names`.
@@ -36,6 +39,12 @@ pub(super) struct GroupChunk {
 }
 
 impl GroupChunk {
+    /// Of each of `series` the place of its group in `names`.
+    #[cfg(test)]
+    pub fn of(names: Vec<String>, series: Vec<SeriesId>, places: Vec<usize>) -> Self {
+        Self { groups: 0..names.len(), names: names.into(), series, places, next: 0 }
+    }
+
     /// The place of the group of a series. They come in their order; some may be left out.
     pub fn place(&mut self, series: SeriesId) -> usize {
         while self.series.get(self.next).is_some_and(|next| *next != series) {
@@ -44,6 +53,42 @@ impl GroupChunk {
         self.next += 1;
         self.places.get(self.next - 1).copied().unwrap_or_default()
     }
+
+    /// Whether series that follow each other are of one group, until the next group begins.
+    pub fn is_together(&self) -> bool {
+        self.places.is_sorted()
+    }
+
+    /// The same series in their order, in `count` pieces, of about as many each.
+    pub fn cut(self, count: usize, at: ChunkCut) -> Vec<GroupChunk> {
+        let length = self.series.len();
+        let bound = |piece: usize| {
+            let near = length * piece / count.max(1);
+            let is_bound = |at: &usize| at.checked_sub(1).is_none_or(|before| self.places[before] != self.places[*at]);
+            match at {
+                ChunkCut::Anywhere => near,
+                ChunkCut::BetweenGroups => (near..length).find(is_bound).unwrap_or(length),
+            }
+        };
+        let bounds: Vec<usize> = (0..=count.max(1)).map(bound).collect();
+        let pieces = bounds.windows(2).filter(|bounds| bounds[0] < bounds[1]);
+        let piece = |bounds: &[usize]| {
+            let (series, places) = (&self.series[bounds[0]..bounds[1]], &self.places[bounds[0]..bounds[1]]);
+            let (first, last) =
+                places.iter().fold((usize::MAX, 0), |(first, last), at| (first.min(*at), last.max(*at)));
+            let (names, series, places) = (Arc::clone(&self.names), series.to_vec(), places.to_vec());
+            GroupChunk { names, groups: first..last + 1, series, places, next: 0 }
+        };
+        pieces.map(piece).collect()
+    }
+}
+
+/// Where a chunk is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChunkCut {
+    Anywhere,
+    /// No group is in two pieces, of a chunk that is together.
+    BetweenGroups,
 }
 
 /// The groups of a part, at most `groups_max` at a time.
@@ -71,8 +116,9 @@ pub(super) fn chunks(
     let mut names = names.into_iter().skip(wanted.start).peekable();
     let mut chunks = Vec::new();
     while names.peek().is_some() {
-        let names = names.by_ref().take(groups_max).collect();
-        chunks.push(GroupChunk { names, series: Vec::new(), places: Vec::new(), next: 0 });
+        let names: Arc<[String]> = names.by_ref().take(groups_max).collect();
+        let groups = 0..names.len();
+        chunks.push(GroupChunk { names, groups, series: Vec::new(), places: Vec::new(), next: 0 });
     }
     for (series, group) in of_part.iter().zip(&groups.of_series) {
         let group = *group as usize;

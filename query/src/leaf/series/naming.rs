@@ -25,6 +25,11 @@ impl SeriesNumbers {
         known
     }
 
+    /// Takes in those that another took.
+    pub(super) fn append(&mut self, later: SeriesNumbers) {
+        self.series.extend(later.series);
+    }
+
     /// All that were taken, as one word; `None` for none.
     pub(super) fn word(&mut self, context: &LeafContext) -> Option<String> {
         let series = std::mem::take(&mut self.series);

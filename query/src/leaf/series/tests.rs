@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
 use proptest::prelude::*;
 use telem_engine::{ExactSum, Step, Timestamp, Value};
 
-use super::{SeriesRequest, SeriesSplit, Yield};
-use crate::leaf::{LeafContext, Part};
+use super::grouped::{ChunkCut, GroupChunk};
+use super::{SeriesId, SeriesRequest, SeriesSplit, Yield};
+use crate::leaf::spare::PieceSizes;
+use crate::leaf::{KnownSeries, LeafContext, Part, SpareCores};
 use crate::question::tsq::{Downsample, Fill, Interval, Matcher, Rate, TagFilter};
 use crate::question::{Aggregator, TsQuery};
-use crate::testing::{Asked, EPOCH_SECONDS};
+use crate::testing::{Asked, EPOCH_SECONDS, StandingClock};
 
 /// What rows of one group and bucket come to; floats by their bits.
 type Cells = BTreeMap<(String, i64), (u64, i64, u64, u64)>;
@@ -202,6 +204,114 @@ proptest! {
             prop_assert_eq!(evenly, whole);
         }
     }
+}
+
+/// Every row of the answer to [`Yield::NamedBuckets`], in order; floats by their bits.
+fn rows(context: &LeafContext, request: &SeriesRequest) -> Vec<String> {
+    let mut rows = Vec::new();
+    for batch in request.batches(context, &request.schema(), Part::WHOLE) {
+        let batch = batch.unwrap();
+        let (groups, series) = (batch.column(0).as_string_view(), batch.column(5).as_string_view());
+        let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
+        let values = batch.column(2).as_primitive::<Float64Type>();
+        let (counts, reals) = (batch.column(3).as_primitive::<Int64Type>(), batch.column(4).as_boolean());
+        for row in 0..batch.num_rows() {
+            let value = values.is_valid(row).then(|| values.value(row).to_bits());
+            let (time, name) = (times.is_valid(row).then(|| times.value(row)), series.is_valid(row));
+            let name = name.then(|| series.value(row));
+            let (group, count, real) = (groups.value(row), counts.value(row), reals.value(row));
+            rows.push(format!("{group:?} {time:?} {value:?} {count} {real} {name:?}"));
+        }
+    }
+    rows
+}
+
+/// A snapshot's leaves, whose work is cut into many pieces: twice as many as there are cores.
+fn cut_for(cores: usize, database: &Asked) -> LeafContext {
+    let spare =
+        SpareCores::in_pieces_of(PieceSizes { shared_rows_min: 1, rows_min: 1 }, cores, Arc::new(StandingClock));
+    LeafContext { spare, ..LeafContext::new(database.db.snapshot()) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn pieces_come_to_what_one_thread_makes(
+        series in samples(), seconds in prop::sample::select(vec![1_i64, 7, 60, 599]), cores in 2..6_usize,
+        aggregator in prop::sample::select(vec![
+            Aggregator::Sum, Aggregator::Avg, Aggregator::Min, Aggregator::MimMax, Aggregator::Count,
+            Aggregator::SquareSum, Aggregator::PfSum, Aggregator::ZimSum,
+        ]),
+        rate in prop::sample::select(vec![None, Some(Rate::default())]),
+        by in prop::sample::select(vec![&[][..], &["host"], &["core"], &["core", "host"]]),
+        is_told in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let _entered = runtime.enter();
+        let database = load(&series);
+        let query = Arc::new(asked(aggregator, seconds, by, rate));
+        let request = SeriesRequest { query, yields: Yield::NamedBuckets, split: SeriesSplit::Evenly };
+        let told = |context: LeafContext| {
+            let told = is_told.then(|| KnownSeries::of(context.snapshot.index()));
+            LeafContext { told, ..context }
+        };
+        let alone = rows(&told(LeafContext::new(database.db.snapshot())), &request);
+        let cut = rows(&told(cut_for(cores, &database)), &request);
+        prop_assert_eq!(cut, alone, "{} cores", cores);
+    }
+}
+
+#[test]
+fn many_groups_are_cut_where_one_ends_and_few_anywhere() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let _entered = runtime.enter();
+    let database = Asked::empty();
+    for host in 0..40 {
+        for core in 0..5 {
+            let samples = (0..600).map(|second| (second, Value::Float(f64::from(host) / 3.0 + second as f64 * 0.1)));
+            database.put("m", &[("core", &core.to_string()), ("host", &format!("{host:02}"))], samples);
+        }
+    }
+    for by in [&[][..], &["host"], &["core"], &["core", "host"]] {
+        let query = Arc::new(asked(Aggregator::Sum, 60, by, None));
+        let request = SeriesRequest { query, yields: Yield::NamedBuckets, split: SeriesSplit::Evenly };
+        let alone = rows(&LeafContext::new(database.db.snapshot()), &request);
+        for cores in 2..5 {
+            assert_eq!(rows(&cut_for(cores, &database), &request), alone, "by {by:?}, {cores} cores");
+        }
+    }
+}
+
+#[test]
+fn a_leaf_in_pieces_stops_when_it_is_asked_to() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let _entered = runtime.enter();
+    let database = load(&(0..8).map(|host| (host, 0, vec![(1, 1.0), (70, 2.0)])).collect());
+    let query = Arc::new(asked(Aggregator::Sum, 60, &["host"], None));
+    let request = SeriesRequest { query, yields: Yield::Buckets, split: SeriesSplit::Evenly };
+    let context = cut_for(2, &database);
+    context.stop.ask();
+    let ended: Vec<_> = request.batches(&context, &request.schema(), Part::WHOLE).collect();
+    let [Err(error)] = &ended[..] else { panic!("{ended:?}") };
+    assert_eq!(error.message(), "the query was stopped");
+}
+
+#[test]
+fn a_piece_has_the_groups_of_its_series() {
+    let ids = |count: u32| (0..count).map(SeriesId).collect::<Vec<_>>();
+    let chunk = |places: &[usize]| GroupChunk::of(vec![String::new(); 4], ids(places.len() as u32), places.to_vec());
+    let cut = |places: &[usize], count, at| {
+        let pieces = chunk(places).cut(count, at);
+        pieces.into_iter().map(|piece| (piece.series.len(), piece.groups)).collect::<Vec<_>>()
+    };
+    let together = [0, 0, 0, 1, 1, 2, 3, 3];
+    assert_eq!(cut(&together, 2, ChunkCut::Anywhere), [(4, 0..2), (4, 1..4)]);
+    assert_eq!(cut(&together, 2, ChunkCut::BetweenGroups), [(5, 0..2), (3, 2..4)]);
+    assert_eq!(cut(&together, 8, ChunkCut::BetweenGroups), [(3, 0..1), (2, 1..2), (1, 2..3), (2, 3..4)]);
+    assert_eq!(cut(&[0, 1, 2, 3, 0, 1], 2, ChunkCut::Anywhere), [(3, 0..3), (3, 0..4)]);
+    assert_eq!(cut(&[3, 0, 3], 1, ChunkCut::Anywhere), [(3, 0..4)]);
+    assert!(chunk(&together).is_together() && !chunk(&[1, 0]).is_together());
 }
 
 #[test]

@@ -1,0 +1,221 @@
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::thread::ThreadId;
+
+use datafusion::common::exec_err;
+use telem_engine::Timestamp;
+use tokio::runtime::{Builder, Runtime};
+
+use super::*;
+use crate::testing::{Asked, StandingClock};
+
+/// A clock that a test moves.
+#[derive(Debug, Default)]
+struct MovedClock(AtomicU64);
+
+impl MovedClock {
+    fn pass(&self, time: Duration) {
+        self.0.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Clock for MovedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(0)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn runtime(blocking_threads: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).max_blocking_threads(blocking_threads).build().unwrap()
+}
+
+fn context(cores: usize) -> LeafContext {
+    let spare = SpareCores::of(cores, Arc::new(StandingClock));
+    LeafContext { spare, ..LeafContext::new(Asked::empty().db.snapshot()) }
+}
+
+fn this_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
+#[test]
+fn cores_are_spare_while_few_questions_run_and_not_at_once_after_many_did() {
+    let clock = Arc::new(MovedClock::default());
+    for (cores, alone, of_two, of_three) in [(1, 0, 0, 0), (2, 1, 0, 0), (3, 2, 0, 0), (4, 3, 1, 0), (8, 7, 3, 1)] {
+        let spare = SpareCores::of(cores, clock.clone());
+        let _one = spare.begin();
+        assert_eq!(spare.others(0), alone, "{cores} cores");
+        assert_eq!(spare.others(2), of_two, "{cores} cores, and a leaf for a head");
+        let lent = spare.lend(&Reading::default());
+        assert_eq!((lent.is_some(), spare.others(2)), (alone > 0, alone.saturating_sub(1)), "{cores} cores, one lent");
+        assert!(lent.as_ref().is_none_or(LentCore::may_go_on), "{cores} cores");
+        let two = spare.begin();
+        assert!(lent.as_ref().is_none_or(|lent| lent.may_go_on() == (of_two > 0)), "{cores} cores");
+        drop(lent);
+        assert_eq!(spare.others(1), of_two, "{cores} cores");
+        let three = spare.begin();
+        assert_eq!(spare.others(1), of_three, "{cores} cores");
+        drop((two, three));
+        let was_crowded = of_three == 0;
+        assert_eq!(spare.others(1), if was_crowded { 0 } else { alone }, "{cores} cores, just after");
+        clock.pass(CALM_AFTER);
+        assert_eq!(spare.others(1), alone, "{cores} cores, later");
+    }
+    assert_eq!(SpareCores::default().others(1), 0);
+}
+
+#[test]
+fn a_core_that_something_else_uses_is_not_spare_for_a_while() {
+    let clock = Arc::new(MovedClock::default());
+    let (spare, reading) = (SpareCores::of(2, clock.clone()), Reading::default());
+    for (late, expected) in [(LATE, 1), (LATE + Duration::from_micros(1), 0)] {
+        let core = spare.lend(&reading).unwrap();
+        clock.pass(late);
+        core.begin();
+        drop(core);
+        assert_eq!(spare.others(1), expected, "{late:?} late");
+        clock.pass(BUSY_FOR);
+    }
+    for (own, waited, expected) in [(100, 0, 1), (100, 100, 1), (100, 101, 0)] {
+        let asked = spare.now();
+        clock.pass(Duration::from_millis(own));
+        let done = spare.now();
+        clock.pass(Duration::from_millis(waited));
+        spare.waited(asked, done);
+        assert_eq!(spare.others(1), expected, "waited {waited} ms of {own}");
+        clock.pass(BUSY_FOR);
+    }
+    assert_eq!(spare.others(1), 1);
+}
+
+#[test]
+fn little_work_is_one_piece_and_much_is_some_for_each_core() {
+    for (rows, series, cores, expected) in [
+        (0, 100, 2, 1),
+        ((256 << 10) - 1, 100, 2, 1),
+        (256 << 10, 100, 2, 4),
+        (256 << 10, 100, 8, 4),
+        (256 << 10, 100, 1, 1),
+        (256 << 10, 3, 2, 3),
+        (256 << 10, 1, 2, 1),
+        (1 << 20, 100, 2, 4),
+        (1 << 20, 100, 8, 16),
+        (64 << 20, 100, 2, 64),
+        (u64::MAX, 100, 2, 100),
+    ] {
+        assert_eq!(pieces(rows, series, cores, PIECE_SIZES), expected, "{rows} rows of {series} series, {cores} cores");
+    }
+}
+
+#[test]
+fn what_is_made_comes_in_the_order_of_the_pieces_whoever_made_it() {
+    let runtime = runtime(8);
+    let _entered = runtime.enter();
+    for (cores, count) in [(1, 5), (2, 0), (2, 1), (2, 2), (2, 50), (4, 50)] {
+        let made = context(cores).worked_off((0..count).collect(), |piece| Ok(piece * 10)).unwrap();
+        assert_eq!(made, (0..count).map(|piece| piece * 10).collect::<Vec<_>>(), "{count} pieces, {cores} cores");
+    }
+    assert_eq!(context(2).worked_off(vec![1, 2, 3], Ok).unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn another_thread_takes_pieces_too_unless_a_second_question_runs() {
+    let runtime = runtime(8);
+    let _entered = runtime.enter();
+    let context = context(2);
+    // The piece of one thread waits until the other has one.
+    let (began, other_began) = mpsc::sync_channel(2);
+    let other_began = Mutex::new(other_began);
+    let caller = this_thread();
+    let made = context.worked_off(vec![(); 2], move |()| {
+        if this_thread() == caller {
+            other_began.lock().unwrap().recv().unwrap();
+        } else {
+            began.send(()).unwrap();
+        }
+        Ok(this_thread())
+    });
+    let made = made.unwrap();
+    assert_ne!(made[0], made[1]);
+    let _questions = (context.spare.begin(), context.spare.begin());
+    let made = context.worked_off(vec![(); 20], |()| Ok(this_thread())).unwrap();
+    assert_eq!(made, [this_thread(); 20]);
+}
+
+#[test]
+fn nobody_waits_for_a_thread_that_has_not_begun() {
+    let runtime = runtime(1);
+    let _entered = runtime.enter();
+    // The only other thread is busy until the end.
+    let (release, released) = mpsc::channel::<()>();
+    let busy = runtime.spawn_blocking(move || released.recv());
+    let made = context(2).worked_off(vec![(); 20], |()| Ok(this_thread())).unwrap();
+    assert_eq!(made, [this_thread(); 20]);
+    release.send(()).unwrap();
+    runtime.block_on(busy).unwrap().unwrap();
+}
+
+#[test]
+fn an_error_of_any_piece_ends_the_others() {
+    let runtime = runtime(8);
+    let _entered = runtime.enter();
+    for wrong in [0, 1, 7, 99] {
+        let made = context(2).worked_off((0..100).collect(), move |piece: usize| match piece == wrong {
+            true => exec_err!("piece {piece} is wrong"),
+            false => Ok(piece),
+        });
+        assert_eq!(made.unwrap_err().message(), format!("piece {wrong} is wrong"));
+    }
+}
+
+#[test]
+fn a_panic_of_another_thread_is_one_of_the_question() {
+    let runtime = runtime(8);
+    let _entered = runtime.enter();
+    let caller = this_thread();
+    let context = context(2);
+    let (begin, begun) = mpsc::sync_channel(1);
+    let begun = Mutex::new(begun);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        context.worked_off(vec![(); 2], move |()| {
+            if this_thread() != caller {
+                begin.send(()).unwrap();
+                panic!("a helper lost its mind");
+            }
+            begun.lock().unwrap().recv().unwrap();
+            Ok(())
+        })
+    }));
+    let said = panicked.expect_err("the question goes on").downcast::<&str>().unwrap();
+    assert_eq!(*said, "a helper lost its mind");
+}
+
+#[test]
+fn a_question_that_is_stopped_does_not_wait_for_the_pieces_of_others() {
+    let runtime = runtime(8);
+    let _entered = runtime.enter();
+    let context = context(2);
+    let (caller, stop) = (this_thread(), context.stop.clone());
+    let (begin, begun) = mpsc::sync_channel(1);
+    let begun = Mutex::new(begun);
+    let held = Arc::new(AtomicBool::new(true));
+    let holds = Arc::clone(&held);
+    let made = context.worked_off(vec![(); 2], move |()| {
+        if this_thread() != caller {
+            begin.send(()).unwrap();
+            while holds.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            return Ok(());
+        }
+        begun.lock().unwrap().recv().unwrap();
+        stop.ask();
+        Ok(())
+    });
+    assert_eq!(made.unwrap_err().message(), "the query was stopped");
+    held.store(false, Ordering::Relaxed);
+}
