@@ -22,8 +22,8 @@ use telem_engine::{SeriesId, Timestamp, Value};
 use crate::answer::TsAnswer;
 use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
-use crate::leaf::Request;
-use crate::leaf::series::{STATES_MAX, SeriesRequest, SeriesSplit, Yield};
+use crate::leaf::series::{STATES_MAX, SeriesRequest, SeriesSplit, Yield, is_added_up};
+use crate::leaf::{LeafContext, Request};
 use crate::options::QueryOptions;
 use crate::pipeline::Pipeline;
 use crate::question::Aggregator;
@@ -301,6 +301,17 @@ pub(crate) fn is_of_one_part(series: usize) -> bool {
     series <= ONE_PART_SERIES_MAX
 }
 
+/// Whether a leaf of one part is read by as many threads as are spare: then nothing is put together above it, and no
+/// thread is taken from other questions.
+fn is_in_pieces(query: &TsQuery, yields: &Yield, context: &PlanContext<'_>) -> bool {
+    let in_buckets = matches!(yields, Yield::Buckets | Yield::NamedBuckets);
+    let of_jobs = || {
+        let leaf = context.task_ctx.session_config().get_extension::<LeafContext>();
+        leaf.is_none_or(|leaf| leaf.by_job.is_some())
+    };
+    in_buckets && context.view.is_alone() && is_added_up(query) && !of_jobs()
+}
+
 /// Asks which nodes the `selected` series concern.
 fn leaf(
     query: &Arc<TsQuery>,
@@ -309,7 +320,10 @@ fn leaf(
     size: LeafSize,
     context: &PlanContext<'_>,
 ) -> Arc<dyn ExecutionPlan> {
-    let parts = parts(size.series, context);
+    let parts = match is_in_pieces(query, &yields, context) {
+        true => 1,
+        false => parts(size.series, context),
+    };
     let request = SeriesRequest { query: Arc::clone(query), yields, split: size.split(parts, context) };
     let schema = request.schema();
     let leaf = context.view.leaf(Request::Series(request), schema, Some(selected), &|_| true);

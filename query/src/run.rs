@@ -23,6 +23,7 @@ use crate::cluster::head::Head;
 use crate::cluster::{Members, Wire, WorkerService};
 use crate::error::{Error, Result};
 use crate::jobs::JobTags;
+use crate::leaf::series::is_added_up;
 use crate::leaf::{LeafContext, LeafThread};
 use crate::options::{QueryOptions, QueryStats, RowOrder};
 use crate::plan;
@@ -31,7 +32,7 @@ use crate::selection::{select_bound, select_named};
 use crate::session::Session;
 use crate::view::View;
 use bounded::{QueryDeadline, QueryLanguage, Workers};
-use together::Together;
+use together::QuestionList;
 
 /// Most series of a metric that are selected from before a query has its thread: some tenths of a millisecond.
 const SELECTED_AT_ONCE_MAX: usize = 4_096;
@@ -39,7 +40,7 @@ const SELECTED_AT_ONCE_MAX: usize = 4_096;
 /// Most questions that are asked together, before the deadline and the client are looked at again from outside.
 const TOGETHER_MAX: usize = 64;
 /// Values of answers after which no further question is asked together with those: they wait in memory.
-const TOGETHER_VALUES_MAX: usize = 10_000;
+const TOGETHER_VALUES_MAX: usize = 64 << 10;
 
 /// Answers questions about one database. Clones share its threads and limits.
 #[derive(Clone, Debug)]
@@ -275,8 +276,7 @@ impl Round {
         first.unwrap_or_else(|| Err(Error::Internal("a question was not asked".to_owned())))
     }
 
-    /// Answers some questions from the first on: that one, and those behind it as long as all are about so few series that
-    /// to hand one over to another thread takes as long as to answer it. None is asked after one without an answer, nor
+    /// Answers some questions from the first on: that one, and those behind it as long as none waits for another thread. None is asked after one without an answer, nor
     /// after answers of [`TOGETHER_VALUES_MAX`] values.
     ///
     /// # Errors
@@ -301,7 +301,7 @@ impl Round {
         let ticket = inner.workers.admit(QueryLanguage::TimeSeries, self.due).await?;
         let context = LeafContext { thread, ..inner.leaf_context(self.snapshot.clone()) };
         let (inner, stop, due) = (Arc::clone(inner), context.stop.clone(), ticket.due());
-        let together = Together::new(inner, context, due, questions);
+        let together = QuestionList::new(inner, context, due, questions);
         let answered = async move { Ok(together.answers().await) };
         self.queries.inner.workers.run(ticket, stop, thread, answered).await
     }
@@ -324,7 +324,7 @@ impl QueryService {
     }
 
     /// Where the leaves of a query read: on its thread where it is about a few series of ours alone, since handing them
-    /// over takes longer. What selects series other than by names, or among many, is looked at later, as it takes its
+    /// over takes longer, or where other threads take pieces of its leaf. What selects series other than by names, or among many, is looked at later, as it takes its
     /// time: whoever asks waits on a thread of the network.
     fn thread_of(&self, query: &TsQuery, snapshot: &Snapshot) -> LeafThread {
         let is_alone = self.head.as_ref().is_none_or(|head| head.members().is_empty());
@@ -335,7 +335,11 @@ impl QueryService {
             plan::is_of_one_part(select_bound(query, index))
                 || among_few() && plan::is_of_one_part(select_named(query, index).len())
         };
-        if is_alone && by_name && few_are_selected() { LeafThread::OfTheQuery } else { LeafThread::OfItsOwn }
+        let in_pieces = || is_added_up(query) && !self.job_tags().are_asked_for(query, snapshot);
+        match is_alone && (by_name && few_are_selected() || in_pieces()) {
+            true => LeafThread::OfTheQuery,
+            false => LeafThread::OfItsOwn,
+        }
     }
 
     /// What a question that begins now sees.

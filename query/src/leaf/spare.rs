@@ -3,13 +3,13 @@
 //! Its work is cut into pieces that lie in a list. The thread of the question takes one after the other until none is
 //! left. Threads that may block take some too, as long as few questions run ([`SpareCores`]): with more of them every core
 //! has work, and a change of threads would only cost. Nobody waits for a thread that has not begun. A thread that began
-//! late, or was waited for, tells that something else uses its core, such as the job: then none is asked for a while. What
-//! is made of the pieces comes in their order, so it does not depend on who made what.
+//! late, or was waited for, tells that something else uses its core, such as the job: then none is asked for a while,
+//! longer each time. What is made of the pieces comes in their order, so it does not depend on who made what.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,12 +21,16 @@ use super::{LeafContext, Reading, Stop};
 
 /// How long after questions were too many no core is spare: those of a dashboard come one after the other.
 const CALM_AFTER: Duration = Duration::from_millis(20);
-/// How long none is where another process was found to use it.
-const BUSY_FOR: Duration = Duration::from_millis(200);
-/// A thread on a spare core begins sooner, even if it must be made.
-const LATE: Duration = Duration::from_micros(300);
-/// About a millisecond, and a fourth of one: to wake another thread up, and to wait for it, takes some hundredths.
-const PIECE_SIZES: PieceSizes = PieceSizes { shared_rows_min: 256 << 10, rows_min: 64 << 10 };
+/// How long none is where another process was found to use it: this first, and twice as long each time that it is found
+/// again, since a single thread is late now and then.
+const BUSY_FOR: Duration = Duration::from_millis(4);
+/// How often that is doubled, at the most: to a quarter of a second.
+const BUSY_DOUBLED_MAX: u32 = 6;
+/// A thread on a spare core begins sooner, even if it must be made, and even on a virtual machine.
+const LATE: Duration = Duration::from_millis(1);
+/// About half a millisecond, and a fourth of one: to wake another thread up, and to wait for it, takes some hundredths, and
+/// a tenth on a virtual machine.
+const PIECE_SIZES: PieceSizes = PieceSizes { shared_rows_min: 128 << 10, rows_min: 64 << 10 };
 /// Rows of a piece above which there are more pieces instead, so that other questions soon have their cores back: some
 /// milliseconds.
 const PIECE_ROWS_MAX: u64 = 1 << 20;
@@ -49,6 +53,8 @@ struct Questions {
     lent: AtomicUsize,
     /// In microseconds of the clock.
     crowded_until: AtomicU64,
+    /// How often others were late, less half of that for each question that they helped in time.
+    lates: AtomicU32,
     clock: Arc<dyn Clock>,
     sizes: PieceSizes,
 }
@@ -71,6 +77,21 @@ impl Questions {
     fn crowd(&self, time: Duration) {
         let until = u64::try_from((self.now() + time).as_micros()).unwrap_or(u64::MAX);
         self.crowded_until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// Something else uses a core.
+    fn late(&self) {
+        let before = self.lates.load(Ordering::Relaxed);
+        self.lates.store((before + 1).min(BUSY_DOUBLED_MAX), Ordering::Relaxed);
+        self.crowd(BUSY_FOR * (1 << before));
+    }
+
+    /// Others helped as they should.
+    fn in_time(&self) {
+        let before = self.lates.load(Ordering::Relaxed);
+        if before > 0 {
+            self.lates.store(before / 2, Ordering::Relaxed);
+        }
     }
 
     /// How many threads beside its own each question may have, where so many leaves are read.
@@ -100,7 +121,7 @@ impl LentCore {
     /// Its thread begins.
     pub(crate) fn begin(&self) {
         if self.questions.now().saturating_sub(self.since) > LATE {
-            self.questions.crowd(BUSY_FOR);
+            self.questions.late();
         }
     }
 
@@ -136,7 +157,8 @@ impl SpareCores {
 
     pub(super) fn in_pieces_of(sizes: PieceSizes, cores: usize, clock: Arc<dyn Clock>) -> Self {
         let (running, lent, crowded_until) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
-        Self { questions: Some(Arc::new(Questions { cores, running, lent, crowded_until, clock, sizes })) }
+        let lates = AtomicU32::new(0);
+        Self { questions: Some(Arc::new(Questions { cores, running, lent, crowded_until, lates, clock, sizes })) }
     }
 
     /// One more question, until what this returns is dropped.
@@ -155,14 +177,16 @@ impl SpareCores {
         self.questions.as_ref().map_or(Duration::ZERO, |questions| questions.now())
     }
 
-    /// A question that asked a thread for help at `asked` was done with its own work at `done`, and waited for the other
-    /// until now. Who works at the same speed is waited for a part of a piece.
-    pub(crate) fn waited(&self, asked: Duration, done: Duration) {
-        let now = self.now();
-        if let Some(questions) = &self.questions
-            && now.saturating_sub(done) * 2 > now.saturating_sub(asked)
-        {
-            questions.crowd(BUSY_FOR);
+    /// A question that asked others for help at `asked` was done with `own` pieces of work at `done`, and waited for the
+    /// others until now. Who works at the same speed is waited for as long as a piece takes.
+    pub(crate) fn waited(&self, asked: Duration, done: Duration, own: usize) {
+        let Some(questions) = &self.questions else { return };
+        let Some(piece) = u32::try_from(own).ok().and_then(|own| done.saturating_sub(asked).checked_div(own)) else {
+            return;
+        };
+        match self.now().saturating_sub(done) > LATE + 2 * piece {
+            true => questions.late(),
+            false => questions.in_time(),
         }
     }
 
@@ -227,13 +251,13 @@ impl LeafContext {
         // However this thread ends, the others begin with no further piece.
         let _emptied = EmptiedAtEnd(&*list);
         let runtime = Handle::try_current().ok();
-        let mut asked = None;
+        let (mut asked, mut own) = (None, 0);
         loop {
-            if let Some(runtime) = &runtime
+            while let Some(runtime) = &runtime
                 && list.wants_help()
                 && let Some(core) = self.lend()
             {
-                list.state().helpers += 1;
+                list.state().others_asked += 1;
                 asked.get_or_insert(core.since);
                 let list = Arc::clone(&list);
                 drop(runtime.spawn_blocking(move || list.help(&core)));
@@ -241,11 +265,12 @@ impl LeafContext {
             let Some((at, piece)) = list.take() else { break };
             let made = (list.work)(piece);
             list.put(at, made);
+            own += usize::from(asked.is_some());
         }
         let Some(asked) = asked else { return list.finish(&self.stop) };
         let done = self.spare.now();
         let made = list.finish(&self.stop);
-        self.spare.waited(asked, done);
+        self.spare.waited(asked, done, own);
         made
     }
 }
@@ -263,9 +288,9 @@ struct PieceStates<P, T> {
     /// By the places of the pieces.
     made: Vec<Option<Result<T>>>,
     /// Threads that were asked for help and have not ended.
-    helpers: usize,
+    others_asked: usize,
     /// Pieces that they work on.
-    with_helpers: usize,
+    with_others: usize,
     panic: Option<Box<dyn Any + Send>>,
     failed: bool,
 }
@@ -274,7 +299,7 @@ impl<P, T, W: Fn(P) -> Result<T>> PieceList<P, T, W> {
     fn new(pieces: Vec<P>, work: W) -> Self {
         let made = pieces.iter().map(|_| None).collect();
         let waiting = pieces.into_iter().enumerate().collect();
-        let state = PieceStates { waiting, made, helpers: 0, with_helpers: 0, panic: None, failed: false };
+        let state = PieceStates { waiting, made, others_asked: 0, with_others: 0, panic: None, failed: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), work }
     }
 
@@ -293,7 +318,7 @@ impl<P, T, W: Fn(P) -> Result<T>> PieceList<P, T, W> {
     /// Whether there is a piece for one more thread, beside one for the thread that asks and each that helps already.
     fn wants_help(&self) -> bool {
         let state = self.state();
-        state.waiting.len() > 1 + state.helpers
+        state.waiting.len() > 1 + state.others_asked
     }
 
     /// Works pieces off beside the thread of the question.
@@ -302,11 +327,11 @@ impl<P, T, W: Fn(P) -> Result<T>> PieceList<P, T, W> {
         while core.may_go_on() {
             let mut state = self.state();
             let Some((at, piece)) = state.waiting.pop_front() else { break };
-            state.with_helpers += 1;
+            state.with_others += 1;
             drop(state);
             let made = catch_unwind(AssertUnwindSafe(|| (self.work)(piece)));
             let mut state = self.state();
-            state.with_helpers -= 1;
+            state.with_others -= 1;
             match made {
                 Ok(made) => state.put(at, made),
                 Err(panic) => {
@@ -314,19 +339,19 @@ impl<P, T, W: Fn(P) -> Result<T>> PieceList<P, T, W> {
                     state.panic = Some(panic);
                 }
             }
-            let is_last = state.with_helpers == 0 || state.has_ended();
+            let is_last = state.with_others == 0 || state.has_ended();
             drop(state);
             if is_last {
                 self.changed.notify_one();
             }
         }
-        self.state().helpers -= 1;
+        self.state().others_asked -= 1;
     }
 
     /// What was made, once the pieces of others are done too.
     fn finish(&self, stop: &Stop) -> Result<Vec<T>> {
         let mut state = self.state();
-        while state.with_helpers > 0 && !state.has_ended() {
+        while state.with_others > 0 && !state.has_ended() {
             if stop.is_asked() {
                 return Err(super::stopped());
             }

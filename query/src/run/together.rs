@@ -1,26 +1,33 @@
-//! Small questions of one request. The thread of the request takes one after the other until none is left; where a core is
-//! spare ([`LentCore`]) and the first of them tells that the others take long enough, another thread takes some too.
+//! Questions of one request. The thread of the request takes one after the other until none is left; where cores are spare
+//! ([`LentCore`]) and the first of them tells that the others take long enough, other threads take some too.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use telem_engine::SeriesIndex;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::bounded::QueryDeadline;
 use super::{QueryService, TOGETHER_VALUES_MAX, TimedAnswer, ask};
 use crate::answer::TsAnswer;
 use crate::leaf::{LeafContext, LentCore};
-use crate::question::TsQuery;
+use crate::pipeline::Pipeline;
+use crate::question::tsq::Matcher;
+use crate::question::{Aggregator, TsQuery};
+use crate::selection::select_bound;
 
-/// What the questions that are left must take for another thread to help: to wake it up, and to wait for it, takes some
-/// hundredths of a millisecond.
-const SHARED_MIN: Duration = Duration::from_millis(1);
+/// What the questions that are left must take for each thread that helps: to wake it up, and to wait for it, takes some
+/// hundredths of a millisecond, and a tenth on a virtual machine.
+const SHARED_MIN: Duration = Duration::from_micros(750);
+/// A question about all of so many series takes that long.
+const MANY_SERIES: u64 = 64;
 
 /// Questions, and how many were taken. Answers end with the first that is an error, and with that of which all have too
 /// many values.
-pub(super) struct Together {
+pub(super) struct QuestionList {
     inner: Arc<QueryService>,
     context: LeafContext,
     due: QueryDeadline,
@@ -32,7 +39,7 @@ pub(super) struct Together {
     shared_min: Duration,
 }
 
-impl Together {
+impl QuestionList {
     pub fn new(inner: Arc<QueryService>, context: LeafContext, due: QueryDeadline, questions: Vec<TsQuery>) -> Self {
         let (taken, values, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         Self { inner, context, due, questions, taken, values, ended, shared_min: SHARED_MIN }
@@ -43,37 +50,72 @@ impl Together {
         let all = Arc::new(self);
         let spare = all.context.spare.clone();
         let began = spare.now();
-        let mut answers: Vec<(usize, TimedAnswer)> = all.next().await.into_iter().collect();
+        let mut answers = Vec::new();
+        let of_many = all.others_of_many();
+        if of_many == 0 {
+            answers.extend(all.next().await);
+        }
         let asked = spare.now();
-        let others = match all.is_worth_help(asked.saturating_sub(began)) {
-            true => all.context.lend().map(|core| Arc::clone(&all).helped_by(core)),
-            false => None,
-        };
+        let others_max = if of_many == 0 { all.others_max(asked.saturating_sub(began)) } else { of_many };
+        let mut others = Vec::new();
+        while others.len() < others_max
+            && let Some(core) = all.context.lend()
+        {
+            others.push(Arc::clone(&all).helped_by(core));
+        }
+        let before = answers.len();
         while let Some(answer) = all.next().await {
             answers.push(answer);
         }
-        if let Some(others) = others {
-            // It is not waited for if it has not begun.
-            others.abort();
-            let mut done = spare.now();
-            match others.await {
-                Ok(others) => answers.extend(others),
+        let own = answers.len() - before;
+        // Who has not begun is not waited for.
+        others.iter().for_each(JoinHandle::abort);
+        let (done, mut begun) = (spare.now(), 0);
+        let asked_for = others.len();
+        for other in others {
+            match other.await {
+                Ok(others) => {
+                    begun += 1;
+                    answers.extend(others);
+                }
                 Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-                // To wait for it would have helped no more.
-                Err(_) => done = asked,
+                Err(_) => {}
             }
-            spare.waited(asked, done);
+        }
+        if asked_for > 0 {
+            // To wait for those that never began would have helped no more.
+            spare.waited(asked, if begun == 0 { asked } else { done }, own);
         }
         in_order(answers)
     }
 
-    /// Whether those that are left take long enough, where one takes so long.
-    fn is_worth_help(&self, one: Duration) -> bool {
-        let left = self.questions.len() - self.taken.load(Ordering::Relaxed).min(self.questions.len());
-        left > 1 && one.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)) >= self.shared_min
+    /// How many threads may help from the first question on, since all are about many series; 0 where it is measured
+    /// first.
+    fn others_of_many(&self) -> usize {
+        let others = self.questions.len().saturating_sub(1);
+        let index = self.context.snapshot.index();
+        let is_of_many = |question| selects_all(question) && series_max(question, index) >= MANY_SERIES;
+        let are_of_many = || self.questions.iter().all(is_of_many);
+        if others > 0 && are_of_many() && self.are_small() { others } else { 0 }
     }
 
-    fn helped_by(self: Arc<Self>, core: LentCore) -> tokio::task::JoinHandle<Vec<(usize, TimedAnswer)>> {
+    /// How many threads may help with those that are left, where one takes so long: each has enough to do.
+    fn others_max(&self, one: Duration) -> usize {
+        let left = self.questions.len() - self.taken.load(Ordering::Relaxed).min(self.questions.len());
+        let took = one.saturating_mul(u32::try_from(left).unwrap_or(u32::MAX)).as_micros();
+        let worth = took.checked_div(self.shared_min.as_micros()).unwrap_or(u128::MAX);
+        let worth = usize::try_from(worth).unwrap_or(usize::MAX).min(left.saturating_sub(1));
+        if worth > 0 && self.are_small() { worth } else { 0 }
+    }
+
+    /// Whether the answers of all threads may wait in memory: none is made that is not kept.
+    fn are_small(&self) -> bool {
+        let index = self.context.snapshot.index();
+        let values = self.questions.iter().map(|question| values_max(question, index));
+        values.fold(0, u64::saturating_add) <= TOGETHER_VALUES_MAX as u64
+    }
+
+    fn helped_by(self: Arc<Self>, core: LentCore) -> JoinHandle<Vec<(usize, TimedAnswer)>> {
         let threads = Handle::current();
         let runtime = threads.clone();
         threads.spawn_blocking(move || {
@@ -110,6 +152,28 @@ impl Together {
         }
         Some((at, TimedAnswer { answer, took: clock.monotonic().saturating_sub(began) }))
     }
+}
+
+/// How many values an answer can have, as far as the question tells: of samples as they are it does not.
+fn values_max(question: &TsQuery, index: &SeriesIndex) -> u64 {
+    let is_one_line = question.aggregator != Aggregator::None && question.filters.iter().all(|filter| !filter.group_by);
+    let lines = if is_one_line { 1 } else { series_max(question, index) };
+    Pipeline::new(question).steps().unwrap_or(u64::MAX).saturating_mul(lines)
+}
+
+/// About how many series a question is, at the most.
+fn series_max(question: &TsQuery, index: &SeriesIndex) -> u64 {
+    select_bound(question, index).min(index.series_count(&question.metric)) as u64
+}
+
+/// Whether it is about every series of its metric that has the tags of its filters.
+fn selects_all(question: &TsQuery) -> bool {
+    let accepts_all = |matcher: &Matcher| match matcher {
+        Matcher::AnyOrNone => true,
+        Matcher::Wildcard(text) | Matcher::IWildcard(text) => text == "*",
+        _ => false,
+    };
+    question.series.is_none() && question.filters.iter().all(|filter| accepts_all(&filter.matcher))
 }
 
 fn values(answer: &TsAnswer) -> usize {

@@ -38,10 +38,16 @@ pub(super) struct BucketBatches {
     /// The series of a chunk that are handed out as they are.
     open: Option<(GroupChunk, SeriesLines)>,
     walk: Option<SeriesWalk>,
-    /// Added up, and the next to be handed out.
+    /// PieceSums up, and the next to be handed out.
     ready: vec::IntoIter<RecordBatch>,
     /// Every series that was there, where they are to be named in the end.
-    named: Option<NamedSeries>,
+    named: Option<PresentSeries>,
+}
+
+/// Whether what series contribute to the buckets of `query` is added up in the leaf, so that a leaf of one part is read in
+/// pieces where cores are spare.
+pub fn is_added_up(query: &TsQuery) -> bool {
+    SumGrid::of(query.aggregator.parts(), &Pipeline::new(query)).is_some()
 }
 
 /// How many groups of `query` are added up at once: all of them where series are handed out as they are.
@@ -53,7 +59,7 @@ pub(super) fn groups_max(query: &TsQuery) -> usize {
 impl BucketBatches {
     pub(super) fn new(source: SeriesSource, chunks: vec::IntoIter<GroupChunk>, named: bool) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let named = named.then(|| NamedSeries::new(&source));
+        let named = named.then(|| PresentSeries::new(&source));
         let source = Arc::new(source);
         Self { source, pipeline, chunks, open: None, walk: None, ready: Vec::new().into_iter(), named }
     }
@@ -85,9 +91,10 @@ impl BucketBatches {
         let names = Arc::clone(&chunk.names);
         let pieces = chunk.cut(pieces, if whole { ChunkCut::BetweenGroups } else { ChunkCut::Anywhere });
         let made = self.source.context.worked_off(pieces, move |mut piece| {
-            let mut named = is_named.then(|| NamedSeries::new(&source));
+            let mut named = is_named.then(|| PresentSeries::new(&source));
             let sums = added_up(&source, &pipeline, grid, &mut piece, named.as_mut())?;
-            let added = if whole { Added::Whole(sums.batches(&source, &piece.names)?) } else { Added::Partly(sums) };
+            let added =
+                if whole { PieceSums::Whole(sums.batches(&source, &piece.names)?) } else { PieceSums::Partly(sums) };
             Ok((added, named))
         })?;
         let (mut batches, mut sums) = (Vec::new(), None::<Sums>);
@@ -96,9 +103,9 @@ impl BucketBatches {
                 all.append(named);
             }
             match (added, &mut sums) {
-                (Added::Whole(of_piece), _) => batches.extend(of_piece),
-                (Added::Partly(of_piece), Some(sums)) => sums.merge(of_piece),
-                (Added::Partly(of_piece), none) => *none = Some(of_piece),
+                (PieceSums::Whole(of_piece), _) => batches.extend(of_piece),
+                (PieceSums::Partly(of_piece), Some(sums)) => sums.merge(of_piece),
+                (PieceSums::Partly(of_piece), none) => *none = Some(of_piece),
             }
         }
         if let Some(sums) = sums {
@@ -158,7 +165,7 @@ impl BucketBatches {
 
     /// The rows that name series, once all others are out.
     fn names(&mut self) -> Result<Option<RecordBatch>, DataFusionError> {
-        let Some(NamedSeries { named, numbered }) = &mut self.named else { return Ok(None) };
+        let Some(PresentSeries { named, numbered }) = &mut self.named else { return Ok(None) };
         named.extend(numbered.word(&self.source.context).map(|word| (String::new(), word)));
         if named.is_empty() {
             return Ok(None);
@@ -193,13 +200,13 @@ impl Iterator for BucketBatches {
 }
 
 /// The series that were there.
-struct NamedSeries {
+struct PresentSeries {
     /// Group and tags.
     named: Vec<(String, String)>,
     numbered: SeriesNumbers,
 }
 
-impl NamedSeries {
+impl PresentSeries {
     fn new(source: &SeriesSource) -> Self {
         Self { named: Vec::new(), numbered: SeriesNumbers::new(&source.context) }
     }
@@ -212,14 +219,14 @@ impl NamedSeries {
     }
 
     /// Takes in those of a later piece.
-    fn append(&mut self, later: NamedSeries) {
+    fn append(&mut self, later: PresentSeries) {
         self.named.extend(later.named);
         self.numbered.append(later.numbered);
     }
 }
 
 /// What a piece of a chunk comes to.
-enum Added {
+enum PieceSums {
     /// Of groups that no other piece has.
     Whole(Vec<RecordBatch>),
     Partly(Sums),
@@ -231,7 +238,7 @@ fn added_up(
     pipeline: &Pipeline,
     grid: SumGrid,
     chunk: &mut GroupChunk,
-    mut named: Option<&mut NamedSeries>,
+    mut named: Option<&mut PresentSeries>,
 ) -> Result<Sums, DataFusionError> {
     let mut sums = Sums::new(grid, chunk.groups.clone());
     let mut rows = BucketRows::default();
@@ -253,7 +260,7 @@ fn next_series(
     pipeline: &Pipeline,
     chunk: &mut GroupChunk,
     lines: &mut SeriesLines,
-    mut named: Option<&mut NamedSeries>,
+    mut named: Option<&mut PresentSeries>,
 ) -> Result<Option<SeriesWalk>, DataFusionError> {
     for line in lines {
         source.check_wanted()?;

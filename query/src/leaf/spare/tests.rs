@@ -72,22 +72,42 @@ fn cores_are_spare_while_few_questions_run_and_not_at_once_after_many_did() {
 fn a_core_that_something_else_uses_is_not_spare_for_a_while() {
     let clock = Arc::new(MovedClock::default());
     let (spare, reading) = (SpareCores::of(2, clock.clone()), Reading::default());
-    for (late, expected) in [(LATE, 1), (LATE + Duration::from_micros(1), 0)] {
+    let late = |spare: &SpareCores, after: Duration| {
         let core = spare.lend(&reading).unwrap();
-        clock.pass(late);
+        clock.pass(after);
         core.begin();
-        drop(core);
-        assert_eq!(spare.others(1), expected, "{late:?} late");
-        clock.pass(BUSY_FOR);
-    }
-    for (own, waited, expected) in [(100, 0, 1), (100, 100, 1), (100, 101, 0)] {
+    };
+    let helped = |spare: &SpareCores, pieces: usize, own_ms: u64, waited_ms: u64| {
         let asked = spare.now();
-        clock.pass(Duration::from_millis(own));
+        clock.pass(Duration::from_millis(own_ms));
         let done = spare.now();
-        clock.pass(Duration::from_millis(waited));
-        spare.waited(asked, done);
-        assert_eq!(spare.others(1), expected, "waited {waited} ms of {own}");
-        clock.pass(BUSY_FOR);
+        clock.pass(Duration::from_millis(waited_ms));
+        spare.waited(asked, done, pieces);
+    };
+    let is_spare_after = |spare: &SpareCores, busy_ms: u64| {
+        if busy_ms > 0 {
+            clock.pass(Duration::from_millis(busy_ms) - Duration::from_micros(1));
+            assert_eq!(spare.others(1), 0, "just before {busy_ms} ms");
+            clock.pass(Duration::from_micros(1));
+        }
+        assert_eq!(spare.others(1), 1, "after {busy_ms} ms");
+    };
+    late(&spare, LATE);
+    is_spare_after(&spare, 0);
+    for busy_ms in [4, 8, 16, 32, 64, 128, 256, 256] {
+        late(&spare, LATE + Duration::from_micros(1));
+        is_spare_after(&spare, busy_ms);
+    }
+    // It was found six times; now others help three questions in time.
+    for _ in 0..3 {
+        helped(&spare, 2, 2, 1);
+        is_spare_after(&spare, 0);
+    }
+    for (pieces, own_ms, waited_ms, busy_ms) in
+        [(10, 100, 21, 0), (10, 100, 22, 4), (1, 100, 201, 0), (1, 0, 2, 4), (1, 0, 2, 8), (0, 0, 100, 0), (5, 5, 3, 0)]
+    {
+        helped(&spare, pieces, own_ms, waited_ms);
+        is_spare_after(&spare, busy_ms);
     }
     assert_eq!(spare.others(1), 1);
 }
@@ -96,7 +116,8 @@ fn a_core_that_something_else_uses_is_not_spare_for_a_while() {
 fn little_work_is_one_piece_and_much_is_some_for_each_core() {
     for (rows, series, cores, expected) in [
         (0, 100, 2, 1),
-        ((256 << 10) - 1, 100, 2, 1),
+        ((128 << 10) - 1, 100, 2, 1),
+        (128 << 10, 100, 2, 2),
         (256 << 10, 100, 2, 4),
         (256 << 10, 100, 8, 4),
         (256 << 10, 100, 1, 1),
@@ -184,14 +205,14 @@ fn a_panic_of_another_thread_is_one_of_the_question() {
         context.worked_off(vec![(); 2], move |()| {
             if this_thread() != caller {
                 begin.send(()).unwrap();
-                panic!("a helper lost its mind");
+                panic!("another lost its mind");
             }
             begun.lock().unwrap().recv().unwrap();
             Ok(())
         })
     }));
     let said = panicked.expect_err("the question goes on").downcast::<&str>().unwrap();
-    assert_eq!(*said, "a helper lost its mind");
+    assert_eq!(*said, "another lost its mind");
 }
 
 #[test]

@@ -103,15 +103,19 @@ fn groups_that_stay_whole_in_a_part_of_a_leaf_need_no_aggregate_above() {
 }
 
 #[test]
-fn groups_that_cut_across_what_lies_together_are_put_together_above() {
+fn groups_that_cut_across_what_lies_together_are_put_together_by_the_leaf_or_above_it() {
     let world = racks();
+    // Threads take pieces of such a leaf.
     expect![[r#"
-        AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts, series@2 as series], aggr=[value, real]
-          CoalescePartitionsExec
-            AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts, series@5 as series], aggr=[value, real]
-              NodeLeafExec: Series: groups and buckets of m, downsample max, for sum
+        NodeLeafExec: Series: groups and buckets of m, downsample max, for sum
     "#]]
     .assert_eq(&world.explain(&query("0 3600 sum:1m-max:m{rack=*}")).unwrap());
+    // A median is made of points, above the leaf.
+    expect![[r#"
+        NodeLeafExec: Series: groups of m, downsample max, for median
+        NodeLeafExec: Series: points of m, downsample max, for median
+    "#]]
+    .assert_eq(&world.explain(&query("0 3600 median:1m-max:m{rack=*}")).unwrap());
 }
 
 #[test]

@@ -1,14 +1,15 @@
-use telem_engine::Value;
+use telem_engine::{Step, Value};
 
 use super::*;
 use crate::error::Error;
 use crate::leaf::LeafThread;
 use crate::question::Aggregator;
+use crate::question::tsq::{Downsample, Fill, Interval, TagFilter};
 use crate::testing::{Asked, EPOCH_SECONDS};
 
 fn question(metric: &str) -> TsQuery {
     let at = |seconds| telem_engine::Timestamp::from_seconds(EPOCH_SECONDS + seconds);
-    TsQuery::new(metric, Aggregator::Sum, at(0), at(10_000))
+    TsQuery::new(metric, Aggregator::Sum, at(0), at(30_000))
 }
 
 /// The answers, where another thread helps with what takes so long.
@@ -17,7 +18,7 @@ async fn answers(asked: &Asked, questions: Vec<TsQuery>, shared_min: Duration) -
     let context = LeafContext { thread: LeafThread::OfTheQuery, ..inner.leaf_context(asked.db.snapshot()) };
     let (due, threads) = (inner.workers.due(), inner.workers.threads());
     let _running = context.spare.begin();
-    let together = Together { shared_min, ..Together::new(inner, context, due, questions) };
+    let together = QuestionList { shared_min, ..QuestionList::new(inner, context, due, questions) };
     let runtime = threads.clone();
     let answers = threads.spawn_blocking(move || runtime.block_on(together.answers())).await.unwrap();
     answers.into_iter().map(|timed| format!("{:?}", timed.answer)).collect()
@@ -26,7 +27,7 @@ async fn answers(asked: &Asked, questions: Vec<TsQuery>, shared_min: Duration) -
 #[tokio::test]
 async fn two_threads_answer_what_one_does() {
     let asked = Asked::load("load{host=a} 0:1 5:7\nload{host=b} 0:2 3:0.5\nmem{host=a} 0:3");
-    asked.put("long", &[("host", "a")], (0..4_000).map(|second| (second, Value::Int(second))));
+    asked.put("long", &[("host", "a")], (0..30_000).map(|second| (second, Value::Int(second))));
     let few: Vec<TsQuery> = ["load", "mem"].repeat(15).into_iter().map(question).collect();
     let with = |at: usize, metric: &str| {
         let mut questions = few.clone();
@@ -43,6 +44,47 @@ async fn two_threads_answer_what_one_does() {
             assert_eq!(answers(&asked, questions.clone(), Duration::ZERO).await, alone);
         }
     }
+}
+
+#[tokio::test]
+async fn others_help_from_the_first_on_with_many_series_and_later_if_it_is_worth_it() {
+    let many: String = (0..64).map(|host| format!("many{{host=h{host}}} 0:{host} 60:1\n")).collect();
+    let asked = Asked::load(&format!("{many}few{{host=a}} 0:1"));
+    let minutely = |metric: &str| TsQuery {
+        downsample: Some(Downsample {
+            interval: Interval::Fixed(Step::from_micros(60_000_000).unwrap()),
+            function: Aggregator::Sum,
+            fill: Fill::None,
+        }),
+        ..question(metric)
+    };
+    let together = |questions: Vec<TsQuery>| {
+        let inner = Arc::clone(&asked.queries.inner);
+        QuestionList::new(Arc::clone(&inner), inner.leaf_context(asked.db.snapshot()), inner.workers.due(), questions)
+    };
+    let by_host = |matcher: Matcher| {
+        let filters = vec![TagFilter { key: "host".to_owned(), matcher, group_by: true }];
+        TsQuery { filters, ..minutely("many") }
+    };
+    let of_many = ["many"; 5].map(minutely).to_vec();
+    let of_few = ["many", "many", "few"].map(minutely).to_vec();
+    assert_eq!(together(of_many.clone()).others_of_many(), 4);
+    assert_eq!(together(of_few.clone()).others_of_many(), 0);
+    assert_eq!(together(of_many[..1].to_vec()).others_of_many(), 0);
+    // Samples as they are may be any number.
+    assert_eq!(together(["many"; 5].map(question).to_vec()).others_of_many(), 0);
+    // 500 minutes of 64 hosts: two such answers may wait, and a third may not.
+    let star = || Matcher::Wildcard("*".to_owned());
+    assert_eq!(together(vec![by_host(star()); 2]).others_of_many(), 1);
+    assert_eq!(together(vec![by_host(star()); 3]).others_of_many(), 0);
+    let some = Matcher::LiteralOr((0..64).map(|host| format!("h{host}")).collect());
+    assert_eq!(together(vec![by_host(some); 2]).others_of_many(), 0);
+    // None was taken yet: three are left.
+    for (one, others) in [(SHARED_MIN / 4, 0), (SHARED_MIN / 3, 1), (SHARED_MIN, 2), (SHARED_MIN * 100, 2)] {
+        assert_eq!(together(of_few.clone()).others_max(one), others, "{one:?}");
+    }
+    assert_eq!(together(["few"; 3].map(question).to_vec()).others_max(SHARED_MIN), 0);
+    assert_eq!(answers(&asked, of_many.clone(), Duration::ZERO).await.len(), 5);
 }
 
 #[test]
