@@ -5,6 +5,8 @@
     benches/dashboard.py target/release/telem OLD                     two builds of telem, by turns
     benches/dashboard.py target/release/telem --peer victoria-metrics --peer prometheus
     benches/dashboard.py target/release/telem --peer victoria-metrics=BINARY --clients 4
+    benches/dashboard.py target/release/telem --peer victoria-metrics --cores 1
+    benches/dashboard.py target/release/telem --peer victoria-metrics --writing 100000 --clients 4
 
 The data is as in TSBS' case cpu-only: 400 hosts with 10 metrics each and 10 tags, every 10 s for 3 h, made anew with a
 fixed seed and merged; telem serves it by `telem replay`. The questions are as in TSBS too, with hosts and times drawn
@@ -17,11 +19,16 @@ Processor time is what the kernel counted for the server. Everybody is asked in 
 with caches of answers off; the first 30 answers of each kind are compared, value by value, within 1e-9. `--peer NAME`
 builds that database from its Go module where `go` is installed (benches/README.md). All servers listen on loopback and
 end with the run.
+
+With `--writing N` nothing is merged and nothing restarted: the questions go to the server that took the data in, while
+N samples a second of the same series come in, later than what is asked for. What these cost by themselves is measured
+before, and taken from the processor time of the questions. The last values are not asked for then.
 """
 
 import argparse
 import dataclasses
 import datetime
+import functools
 import http.client
 import itertools
 import json
@@ -85,15 +92,15 @@ class Data:
             self.values.append([draw.uniform(0, 100) for _ in METRICS])
         self.draw = draw
 
-    def rows(self):
+    def rows(self, steps=range(STEPS)):
         """Time, host and whole values, all hosts of a step together."""
         gauss = self.draw.gauss
-        for step in range(STEPS):
+        for step in steps:
             for host, before in enumerate(self.values):
                 self.values[host] = now = [min(100, max(0, value + gauss(0, 1))) for value in before]
                 yield START + STEP_S * step, host, [int(value) for value in now]
 
-    def lines(self):
+    def lines(self, steps=range(STEPS)):
         """Bodies of InfluxDB's line protocol, times in seconds."""
         tags = [",".join(f"{name}={value}" for name, value in tags.items()) for tags in self.tags]
         names = [f"usage_{name}=" for name in METRICS]
@@ -102,7 +109,7 @@ class Data:
             time_s, host, values = row
             return f"cpu,{tags[host]} {','.join(f'{name}{value}i' for name, value in zip(names, values))} {time_s}\n"
 
-        for rows in parts(self.rows(), LINES_A_REQUEST):
+        for rows in parts(self.rows(steps), LINES_A_REQUEST):
             yield "".join(map(line, rows)).encode()
 
     def remote(self):
@@ -150,7 +157,7 @@ class Question:
 class Kinds:
     """Of each kind of question its name and some of them, with hosts and times drawn at random."""
 
-    def __init__(self, hosts, count):
+    def __init__(self, hosts, count, with_last=True):
         draw = random.Random(3)
 
         def drawn(how_many):
@@ -177,7 +184,10 @@ class Kinds:
             "lastpoint, telem by SQL": (of_all, lambda: Question("last", metrics(10), (), *whole, sql=True)),
             "high-cpu-all": (of_all, lambda: Question("above", metrics(1), (), *whole, STEP_S, sql=True)),
         }
-        self.questions = {name: [make() for _ in range(times)] for name, (times, make) in self.makers.items()}
+        made = {name: [make() for _ in range(times)] for name, (times, make) in self.makers.items()}
+        self.questions = {
+            name: questions for name, questions in made.items() if with_last or questions[0].function != "last"
+        }
 
     def mixed(self):
         """What the panels of a dashboard over some hosts ask, in a random order."""
@@ -193,7 +203,17 @@ def iso(time_s):
 # What is asked. An answer is {(metric, host or "", time in ms): value}; of the last values {(metric, host): value}.
 
 
-class AskedTelem(Telem):
+class OnCores:
+    """A server on the first so many cores; on all of them where that is 0."""
+
+    cores = 0
+
+    def command(self):
+        on = ["taskset", "-c", f"0-{self.cores - 1}"] if self.cores else []
+        return [*on, *super().command()]
+
+
+class ServingTelem(Telem):
     """A telem that takes the data in, or serves it merged."""
 
     def __init__(self, tools, directory, binary):
@@ -213,6 +233,15 @@ class AskedTelem(Telem):
         # Its socket: beside no other telem's.
         return {"XDG_RUNTIME_DIR": str(self.directory.parent)}
 
+    def load(self, data):
+        post_all(self.port, WRITE, data.lines(), {})
+
+    def settle_merged(self):
+        self.end_merged()
+        self.merged = True
+
+
+class AskedTelem(OnCores, ServingTelem):
     def request(self, question):
         if question.sql:
             return "POST", "/api/sql", self.sql(question), {}
@@ -261,11 +290,6 @@ class AskedTelem(Telem):
             for row in rows
             for at, value in row["dps"].items()
         }
-
-    def load(self, data):
-        post_all(self.port, "/write?precision=s", data.lines(), {})
-        self.end_merged()
-        self.merged = True
 
 
 class PromQL:
@@ -324,7 +348,7 @@ class PromQL:
         return found
 
 
-class AskedVictoriaMetrics(PromQL, VictoriaMetrics):
+class AskedVictoriaMetrics(PromQL, OnCores, VictoriaMetrics):
     also = {"nocache": 1}
 
     def grouped(self, question, function, window):
@@ -333,11 +357,13 @@ class AskedVictoriaMetrics(PromQL, VictoriaMetrics):
         return f"{function}({function}_over_time({selected}{window})) by ({by})"
 
     def load(self, data):
-        post_all(self.port, "/write?precision=s", data.lines(), {})
+        post_all(self.port, WRITE, data.lines(), {})
+
+    def settle_merged(self):
         self.end_merged()
 
 
-class AskedPrometheus(PromQL, Prometheus):
+class AskedPrometheus(PromQL, OnCores, Prometheus):
     also = {}
 
     def grouped(self, question, function, window):
@@ -352,10 +378,66 @@ class AskedPrometheus(PromQL, Prometheus):
 
     def load(self, data):
         post_all(self.port, "/api/v1/write", data.remote(), remote_write.HEADERS)
+
+    def settle_merged(self):
         self.end_merged()
 
 
 PEERS = {peer.name: peer for peer in (AskedVictoriaMetrics, AskedPrometheus)}
+
+
+WRITE = "/write?precision=s"
+
+
+class Writing:
+    """Samples that come in, so many a second, while this is open; what that costs the server by itself, in CPU seconds a
+    second."""
+
+    #: Of so many steps the bodies are made beforehand, and sent again with later times: making them takes longer.
+    STEPS_MADE = 60
+    ALONE_S = 3
+
+    def __init__(self, server, data, samples_a_second):
+        self.server = server
+        self.bodies = list(data.lines(range(STEPS, STEPS + self.STEPS_MADE)))
+        pause_s = self.STEPS_MADE * len(data.tags) * len(METRICS) / len(self.bodies) / samples_a_second
+        self.writer = multiprocessing.get_context("fork").Process(target=self.write, args=(pause_s,), daemon=True)
+
+    def write(self, pause_s):
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=ANSWER_S)
+        due = time.perf_counter()
+        for round_ in itertools.count():
+            later = round_ * self.STEPS_MADE * STEP_S
+            for body in self.bodies:
+                lines = body.decode().splitlines() if later else ()
+                moved = (f"{line[:-10]}{int(line[-10:]) + later}\n" for line in lines)
+                ask(connection, ("POST", WRITE, "".join(moved).encode() if later else body, {}))
+                due += pause_s
+                time.sleep(max(0, due - time.perf_counter()))
+
+    def __enter__(self):
+        self.writer.start()
+        time.sleep(1)
+        before, began = self.server.process.cpu_s(), time.perf_counter()
+        time.sleep(self.ALONE_S)
+        self.cpu_share = (self.server.process.cpu_s() - before) / (time.perf_counter() - began)
+        return self
+
+    def __exit__(self, *_):
+        self.writer.kill()
+        self.writer.join()
+
+
+class NotWriting:
+    """Nothing comes in."""
+
+    cpu_share = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
 
 
 def post_all(port, path, bodies, headers):
@@ -381,20 +463,33 @@ def ask(connection, request):
 class Subject:
     """One that is asked, and what it took."""
 
-    def __init__(self, label, server):
+    def __init__(self, label, server, writing=None):
         self.label, self.server = label, server
+        #: Makes what writes into it meanwhile; without one it is merged, and restarted for each round.
+        self.writing = writing
         #: Of each kind, of each round: processor and wall milliseconds a question.
         self.cpu, self.wall = {}, {}
         self.busy = []
 
-    def restarted(self):
-        self.server.start()
-        self.server.process.settle()
+    def begin(self):
+        if not self.writing:
+            self.server.start()
+            self.server.process.settle()
         return http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=ANSWER_S)
+
+    def end(self):
+        if not self.writing:
+            self.server.stop()
 
     def ask_all(self, kinds, answers, first_label):
         """Every question of every kind; its first answers are compared with those of the first that was asked."""
-        connection = self.restarted()
+        connection = self.begin()
+        with self.writing() if self.writing else NotWriting() as written:
+            self.ask_each(connection, kinds, answers, first_label, written.cpu_share)
+        connection.close()
+        self.end()
+
+    def ask_each(self, connection, kinds, answers, first_label, cpu_share):
         for name, questions in kinds.questions.items():
             requests = [self.server.request(question) for question in questions]
             for at, request in enumerate(requests[:WARM]):
@@ -402,38 +497,39 @@ class Subject:
                 expected = answers.setdefault((name, at), found)
                 if differs := compare(expected, found):
                     raise Failed(f"{name}: {self.label} answers other than {first_label}: {differs}")
-            before, walls = self.server.process.cpu_s(), []
+            before, walls, all_began = self.server.process.cpu_s(), [], time.perf_counter()
             for request in requests:
                 began = time.perf_counter()
                 ask(connection, request)
                 walls.append((time.perf_counter() - began) * 1e3)
-            cpu_ms = (self.server.process.cpu_s() - before) * 1e3 / len(requests)
+            others_s = cpu_share * (time.perf_counter() - all_began)
+            cpu_ms = (self.server.process.cpu_s() - before - others_s) * 1e3 / len(requests)
             self.cpu.setdefault(name, []).append(cpu_ms)
             self.wall.setdefault(name, []).append(statistics.median(walls))
             machine.say(f"{name:24}{cpu_ms:9.3f} CPU ms{self.wall[name][-1]:9.3f} ms  {self.label}")
-        connection.close()
-        self.server.stop()
 
     def ask_at_once(self, kinds, clients, seconds):
         """Several clients, each with the questions of a dashboard one after the other."""
-        self.restarted().close()
+        self.begin().close()
+        with self.writing() if self.writing else NotWriting() as written:
+            self.busy.append(self.throughput(kinds, clients, seconds, written.cpu_share))
+        said = ", ".join(f"{name} {value:.2f}" for name, value in self.busy[-1].items())
+        machine.say(f"{clients} clients: {said}  {self.label}")
+        self.end()
+
+    def throughput(self, kinds, clients, seconds, cpu_share):
         requests = [self.server.request(question) for question in kinds.mixed()]
         before, began = self.server.process.cpu_s(), time.perf_counter()
         work = [(self.server.port, requests, seconds, at) for at in range(clients)]
         with multiprocessing.get_context("fork").Pool(clients, signal.signal, (signal.SIGTERM, signal.SIG_DFL)) as pool:
             walls = sorted(itertools.chain.from_iterable(pool.starmap(client, work)))
         took = time.perf_counter() - began
-        cpu_ms = (self.server.process.cpu_s() - before) * 1e3 / len(walls)
-        self.server.stop()
-        figures = {
+        return {
             "questions a second": len(walls) / took,
             "p50 ms": walls[len(walls) // 2],
             "p99 ms": walls[math.ceil(len(walls) * 0.99) - 1],
-            "CPU ms a question": cpu_ms,
+            "CPU ms a question": (self.server.process.cpu_s() - before - cpu_share * took) * 1e3 / len(walls),
         }
-        self.busy.append(figures)
-        said = ", ".join(f"{name} {value:.2f}" for name, value in figures.items())
-        machine.say(f"{clients} clients: {said}  {self.label}")
 
 
 def client(port, requests, seconds, at):
@@ -488,6 +584,10 @@ def options():
     parser.add_argument("--questions", type=int, default=300, help="of a kind; a 20th of those over all hosts [300]")
     parser.add_argument("--hosts", type=int, default=400, help="how many there are [400]")
     parser.add_argument("--clients", type=int, default=0, help="then so many at once ask a mix for a while [0]")
+    parser.add_argument("--cores", type=int, default=0, help="each server has so many, the first ones [all]")
+    parser.add_argument(
+        "--writing", type=int, default=0, metavar="N", help="samples a second that come in meanwhile; nothing is merged [0]"
+    )
     parser.add_argument("--seconds", type=float, default=10, help="how long they ask in each round [10]")
     binaries.options(parser)
     return parser.parse_args()
@@ -506,34 +606,43 @@ def subjects_of(given, folder):
     peers = [PEERS[peer.partition("=")[0]] for peer in dict.fromkeys(given.peer)]
     for peer in peers:
         tools.binary(peer.name)
+    OnCores.cores = given.cores
     subjects = []
     for at, path in enumerate(given.telem):
-        server = AskedTelem(tools, folder / "telem", path)
-        if at == 0:
-            load(server, given.hosts)
-        server.merged = True
-        subjects.append(Subject("telem" if len(given.telem) == 1 else path, server))
+        # All builds are asked about the same files, unless these are written meanwhile.
+        server = AskedTelem(tools, folder / (f"telem-{at}" if given.writing else "telem"), path)
+        writing = None
+        if at == 0 or given.writing:
+            writing = load(server, given)
+        server.merged = not given.writing
+        subjects.append(Subject("telem" if len(given.telem) == 1 else path, server, writing))
     for peer in peers:
         server = peer(tools, folder / peer.name)
-        load(server, given.hosts)
-        subjects.append(Subject(SHORT[peer.name], server))
+        subjects.append(Subject(SHORT[peer.name], server, load(server, given)))
         machine.say(f"{SHORT[peer.name]}: {tools.versions[peer.name]}")
         print(f"{SHORT[peer.name]}: {tools.versions[peer.name]}")
     return subjects
 
 
-def load(server, hosts):
+def load(server, given):
+    """What writes into it later; None where it ends merged."""
     machine.say(f"loading {server.name}")
-    server.prepare_to_merge()
+    if not given.writing:
+        server.prepare_to_merge()
     server.start()
-    server.load(Data(hosts))
+    data = Data(given.hosts)
+    server.load(data)
+    if not given.writing:
+        server.settle_merged()
+        return None
+    return functools.partial(Writing, server, data, given.writing)
 
 
 def main():
     given = options()
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, lambda received, _: sys.exit(f"stopped by {signal.Signals(received).name}"))
-    kinds = Kinds(given.hosts, given.questions)
+    kinds = Kinds(given.hosts, given.questions, with_last=not given.writing)
     loads = [machine.load_average()]
     with tempfile.TemporaryDirectory(prefix="telem-dashboard-") as folder:
         try:

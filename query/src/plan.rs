@@ -22,7 +22,7 @@ use telem_engine::{SeriesId, Timestamp, Value};
 use crate::answer::TsAnswer;
 use crate::cluster::head::Planned;
 use crate::error::{Error, Result};
-use crate::leaf::series::{STATES_MAX, SeriesRequest, SeriesSplit, Yield, is_added_up};
+use crate::leaf::series::{STATES_MAX, SeriesRequest, SeriesSplit, Yield, is_added_up, is_cut};
 use crate::leaf::{LeafContext, Request};
 use crate::options::QueryOptions;
 use crate::pipeline::Pipeline;
@@ -303,13 +303,14 @@ pub(crate) fn is_of_one_part(series: usize) -> bool {
 
 /// Whether a leaf of one part is read by as many threads as are spare: then nothing is put together above it, and no
 /// thread is taken from other questions.
-fn is_in_pieces(query: &TsQuery, yields: &Yield, context: &PlanContext<'_>) -> bool {
+fn is_in_pieces(query: &TsQuery, yields: &Yield, size: LeafSize, context: &PlanContext<'_>) -> bool {
     let in_buckets = matches!(yields, Yield::Buckets | Yield::NamedBuckets);
     let of_jobs = || {
         let leaf = context.task_ctx.session_config().get_extension::<LeafContext>();
         leaf.is_none_or(|leaf| leaf.by_job.is_some())
     };
-    in_buckets && context.view.is_alone() && is_added_up(query) && !of_jobs()
+    let is_cut = || is_cut(size.groups, size.together, size.steps, context.options.threads.max(1));
+    in_buckets && context.view.is_alone() && is_added_up(query) && is_cut() && !of_jobs()
 }
 
 /// Asks which nodes the `selected` series concern.
@@ -320,7 +321,7 @@ fn leaf(
     size: LeafSize,
     context: &PlanContext<'_>,
 ) -> Arc<dyn ExecutionPlan> {
-    let parts = match is_in_pieces(query, &yields, context) {
+    let parts = match is_in_pieces(query, &yields, size, context) {
         true => 1,
         false => parts(size.series, context),
     };

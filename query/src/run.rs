@@ -336,7 +336,7 @@ impl QueryService {
                 || among_few() && plan::is_of_one_part(select_named(query, index).len())
         };
         let in_pieces = || is_added_up(query) && !self.job_tags().are_asked_for(query, snapshot);
-        match is_alone && (by_name && few_are_selected() || in_pieces()) {
+        match is_alone && (in_pieces() || by_name && few_are_selected()) {
             true => LeafThread::OfTheQuery,
             false => LeafThread::OfItsOwn,
         }

@@ -317,3 +317,14 @@ def test_the_questions_of_a_dashboard_are_asked_and_their_answers_are_the_same_o
     assert rows[:3] == ["`single-groupby-1-1-1`", "`single-groupby-5-8-1`", "`cpu-max-all-8`"]
     assert {"`lastpoint`", "`high-cpu-1`", "`double-groupby-all`"} <= set(rows)
     assert "| questions a second |" in done.stdout
+
+
+def test_the_questions_of_a_dashboard_are_asked_while_samples_come_in():
+    command = [sys.executable, BENCHES / "dashboard.py", TELEM, "--hosts", "9", "--questions", "5", "--rounds", "1"]
+    command += ["--writing", "2000", "--cores", "1", "--clients", "2", "--seconds", "0.1"]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("|")[1].strip() for line in done.stdout.splitlines() if line.startswith("| `")]
+    assert len(rows) == 8
+    assert not any("last" in row for row in rows)
+    assert "| questions a second |" in done.stdout

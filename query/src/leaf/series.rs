@@ -10,7 +10,7 @@ mod groups;
 mod naming;
 mod points;
 
-pub use buckets::{STATES_MAX, is_added_up};
+pub use buckets::{STATES_MAX, is_added_up, is_cut};
 pub use folds::{adds_extremes, can_fold};
 pub use grouped::SeriesSplit;
 

@@ -34,6 +34,11 @@ const PIECE_SIZES: PieceSizes = PieceSizes { shared_rows_min: 128 << 10, rows_mi
 /// Rows of a piece above which there are more pieces instead, so that other questions soon have their cores back: some
 /// milliseconds.
 const PIECE_ROWS_MAX: u64 = 1 << 20;
+/// Rows of a question that is read in pieces even if no core is spare when it begins, since one may be later: a tenth of a
+/// second.
+const LONG_ROWS_MIN: u64 = 16 << 20;
+/// What a series costs besides its rows, in rows.
+const ROWS_OF_SERIES: u64 = 64;
 /// Pieces for each core: with one each the slowest thread would be waited for.
 const PIECES_OF_CORE: usize = 2;
 /// How often who waits for the pieces of others looks whether anybody still waits for the answer.
@@ -79,8 +84,11 @@ impl Questions {
         self.crowded_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Something else uses a core.
+    /// Something else uses a core. Threads that are late at the same time count once.
     fn late(&self) {
+        if self.is_crowded() {
+            return;
+        }
         let before = self.lates.load(Ordering::Relaxed);
         self.lates.store((before + 1).min(BUSY_DOUBLED_MAX), Ordering::Relaxed);
         self.crowd(BUSY_FOR * (1 << before));
@@ -104,8 +112,12 @@ impl Questions {
         if others == 0 {
             return 0;
         }
+        if self.is_crowded() { 0 } else { others }
+    }
+
+    fn is_crowded(&self) -> bool {
         let until = Duration::from_micros(self.crowded_until.load(Ordering::Relaxed));
-        if until.is_zero() || self.now() >= until { others } else { 0 }
+        !until.is_zero() && self.now() < until
     }
 }
 
@@ -226,12 +238,18 @@ impl LeafContext {
         self.spare.lend(&self.reading)
     }
 
-    /// In how many pieces `series` are read now; `rows` tells how many rows these have.
-    pub(super) fn pieces(&self, series: usize, rows: impl FnOnce() -> u64) -> usize {
-        match (self.spare.others(self.reading.leaves()), &self.spare.questions) {
-            (others @ 1.., Some(questions)) => pieces(rows(), series, others + 1, questions.sizes),
-            _ => 1,
-        }
+    /// In how many pieces `series` are read, and of how many rows, where `rows` tells those of all.
+    pub(super) fn pieces(&self, series: usize, rows: impl FnOnce() -> u64) -> (usize, u64) {
+        let Some(questions) = self.spare.questions.as_ref().filter(|questions| questions.cores > 1) else {
+            return (1, 0);
+        };
+        let rows = rows();
+        let weight = rows.saturating_add((series as u64).saturating_mul(ROWS_OF_SERIES));
+        let cores = match self.spare.others(self.reading.leaves()) {
+            0 if weight >= LONG_ROWS_MIN => questions.cores,
+            others => others + 1,
+        };
+        (pieces(weight, series, cores, questions.sizes), rows)
     }
 
     /// What `work` makes of each of `pieces`, in their order.

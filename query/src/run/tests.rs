@@ -460,7 +460,7 @@ async fn a_question_about_many_series_is_asked_alone() {
 #[tokio::test]
 async fn much_of_an_answer_is_handed_out_before_the_next_question() {
     let asked = Asked::empty();
-    asked.put("load", &[("host", "a")], (0..8_000).map(|second| (second, Value::Int(second))));
+    asked.put("load", &[("host", "a")], (0..40_000).map(|second| (second, Value::Int(second))));
     let round = asked.queries.round();
     let questions = [load(), load(), load()];
     assert_eq!(round.timeseries_together(questions.iter()).await.unwrap().len(), 2);

@@ -13,15 +13,18 @@ use tokio::task::JoinHandle;
 use super::bounded::QueryDeadline;
 use super::{QueryService, TOGETHER_VALUES_MAX, TimedAnswer, ask};
 use crate::answer::TsAnswer;
+use crate::leaf::series::is_added_up;
 use crate::leaf::{LeafContext, LentCore};
 use crate::pipeline::Pipeline;
+use crate::question::TsQuery;
 use crate::question::tsq::Matcher;
-use crate::question::{Aggregator, TsQuery};
 use crate::selection::select_bound;
 
 /// What the questions that are left must take for each thread that helps: to wake it up, and to wait for it, takes some
 /// hundredths of a millisecond, and a tenth on a virtual machine.
 const SHARED_MIN: Duration = Duration::from_micros(750);
+/// After so long no further question is taken: answers are to be handed out, and others may want the place.
+const HELD_MAX: Duration = Duration::from_secs(1);
 /// A question about all of so many series takes that long.
 const MANY_SERIES: u64 = 64;
 
@@ -37,12 +40,16 @@ pub(super) struct QuestionList {
     ended: AtomicBool,
     /// See [`SHARED_MIN`].
     shared_min: Duration,
+    /// See [`HELD_MAX`].
+    held_max: Duration,
+    began: Duration,
 }
 
 impl QuestionList {
     pub fn new(inner: Arc<QueryService>, context: LeafContext, due: QueryDeadline, questions: Vec<TsQuery>) -> Self {
         let (taken, values, ended) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { inner, context, due, questions, taken, values, ended, shared_min: SHARED_MIN }
+        let (shared_min, held_max, began) = (SHARED_MIN, HELD_MAX, context.spare.now());
+        Self { inner, context, due, questions, taken, values, ended, shared_min, held_max, began }
     }
 
     /// The answers, from that of the first question on, on a thread that may block if their leaves read on it.
@@ -61,30 +68,27 @@ impl QuestionList {
         while others.len() < others_max
             && let Some(core) = all.context.lend()
         {
-            others.push(Arc::clone(&all).helped_by(core));
+            others.push(QuestionThread::begin(Arc::clone(&all), core));
         }
         let before = answers.len();
         while let Some(answer) = all.next().await {
             answers.push(answer);
         }
         let own = answers.len() - before;
+        let done = spare.now();
         // Who has not begun is not waited for.
-        others.iter().for_each(JoinHandle::abort);
-        let (done, mut begun) = (spare.now(), 0);
-        let asked_for = others.len();
+        others.retain(QuestionThread::has_begun);
+        let any = !others.is_empty();
         for other in others {
-            match other.await {
-                Ok(others) => {
-                    begun += 1;
-                    answers.extend(others);
-                }
+            match other.thread.await {
+                Ok(others) => answers.extend(others),
                 Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+                // The threads end, and so does whoever waits for the answers.
                 Err(_) => {}
             }
         }
-        if asked_for > 0 {
-            // To wait for those that never began would have helped no more.
-            spare.waited(asked, if begun == 0 { asked } else { done }, own);
+        if any {
+            spare.waited(asked, done, own);
         }
         in_order(answers)
     }
@@ -115,26 +119,10 @@ impl QuestionList {
         values.fold(0, u64::saturating_add) <= TOGETHER_VALUES_MAX as u64
     }
 
-    fn helped_by(self: Arc<Self>, core: LentCore) -> JoinHandle<Vec<(usize, TimedAnswer)>> {
-        let threads = Handle::current();
-        let runtime = threads.clone();
-        threads.spawn_blocking(move || {
-            core.begin();
-            runtime.block_on(async {
-                let mut answers = Vec::new();
-                while core.may_go_on()
-                    && let Some(answer) = self.next().await
-                {
-                    answers.push(answer);
-                }
-                answers
-            })
-        })
-    }
-
     /// Takes the next question, if there is one, and answers it.
     async fn next(&self) -> Option<(usize, TimedAnswer)> {
-        if self.ended.load(Ordering::Relaxed) {
+        let is_long = || self.context.spare.now().saturating_sub(self.began) >= self.held_max;
+        if self.ended.load(Ordering::Relaxed) || self.taken.load(Ordering::Relaxed) > 0 && is_long() {
             return None;
         }
         let at = self.taken.fetch_add(1, Ordering::Relaxed);
@@ -154,9 +142,46 @@ impl QuestionList {
     }
 }
 
+/// A thread that takes questions too.
+struct QuestionThread {
+    thread: JoinHandle<Vec<(usize, TimedAnswer)>>,
+    /// Set by the first of both: the thread when it begins, or who does not wait for it any more.
+    decided: Arc<AtomicBool>,
+}
+
+impl QuestionThread {
+    fn begin(all: Arc<QuestionList>, core: LentCore) -> Self {
+        let threads = Handle::current();
+        let runtime = threads.clone();
+        let decided = Arc::new(AtomicBool::new(false));
+        let begun = Arc::clone(&decided);
+        let thread = threads.spawn_blocking(move || {
+            core.begin();
+            let mut answers = Vec::new();
+            if begun.swap(true, Ordering::AcqRel) {
+                return answers;
+            }
+            runtime.block_on(async {
+                while core.may_go_on()
+                    && let Some(answer) = all.next().await
+                {
+                    answers.push(answer);
+                }
+            });
+            answers
+        });
+        Self { thread, decided }
+    }
+
+    /// Whether it has begun; it takes no question where it has not.
+    fn has_begun(&self) -> bool {
+        self.decided.swap(true, Ordering::AcqRel)
+    }
+}
+
 /// How many values an answer can have, as far as the question tells: of samples as they are it does not.
 fn values_max(question: &TsQuery, index: &SeriesIndex) -> u64 {
-    let is_one_line = question.aggregator != Aggregator::None && question.filters.iter().all(|filter| !filter.group_by);
+    let is_one_line = is_added_up(question) && question.filters.iter().all(|filter| !filter.group_by);
     let lines = if is_one_line { 1 } else { series_max(question, index) };
     Pipeline::new(question).steps().unwrap_or(u64::MAX).saturating_mul(lines)
 }

@@ -27,7 +27,7 @@ pub const STATES_MAX: u64 = 64 << 10;
 /// Groups are kept whole when there are so many for each piece that all pieces have about as many series.
 const GROUPS_OF_PIECE_MIN: usize = 4;
 /// Rows that are read for each bucket that is added to those of another piece, at the least.
-const ROWS_OF_STATE_MIN: u64 = 8;
+const ROWS_OF_STATE_MIN: u64 = 2;
 /// Of how many series it is looked up how many samples they have, to know it of all about.
 const LOOKED_AT_MAX: usize = 8;
 
@@ -44,10 +44,18 @@ pub(super) struct BucketBatches {
     named: Option<PresentSeries>,
 }
 
-/// Whether what series contribute to the buckets of `query` is added up in the leaf, so that a leaf of one part is read in
-/// pieces where cores are spare.
+/// Whether what series contribute to the buckets of `query` is added up in the leaf.
 pub fn is_added_up(query: &TsQuery) -> bool {
-    SumGrid::of(query.aggregator.parts(), &Pipeline::new(query)).is_some()
+    let parts = query.aggregator.parts();
+    parts != Parts::None && SumGrid::of(parts, &Pipeline::new(query)).is_some()
+}
+
+/// Whether a leaf of one part over so many groups, which lie together or not, with so many buckets each can be read in as
+/// many pieces as there are cores, where these are spare.
+pub fn is_cut(groups: usize, together: bool, steps: u64, cores: usize) -> bool {
+    let chunk = groups.min(usize::try_from(STATES_MAX / steps.max(1)).unwrap_or(usize::MAX));
+    let whole = together && chunk >= GROUPS_OF_PIECE_MIN * cores;
+    whole || steps.saturating_mul((groups * cores) as u64) <= STATES_MAX
 }
 
 /// How many groups of `query` are added up at once: all of them where series are handed out as they are.
@@ -79,10 +87,8 @@ impl BucketBatches {
 
     /// What all series of some groups contribute.
     fn added_up(&mut self, chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
-        let pieces = self.pieces(&chunk, grid);
-        let whole = chunk.is_together() && chunk.groups.len() >= GROUPS_OF_PIECE_MIN * pieces;
-        let states = (pieces * grid.steps).saturating_mul(chunk.groups.len());
-        if pieces == 1 || !whole && states > STATES_MAX as usize {
+        let (pieces, whole) = self.pieces(&chunk, grid);
+        if pieces == 1 {
             let mut chunk = chunk;
             let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, self.named.as_mut())?;
             return sums.batches(&self.source, &chunk.names);
@@ -114,18 +120,22 @@ impl BucketBatches {
         Ok(batches)
     }
 
-    /// In how many pieces the series of a chunk are read.
-    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> usize {
+    /// In how many pieces the series of a chunk are read, and whether no group is in two of them.
+    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> (usize, bool) {
         let SeriesSource { context, part, .. } = &*self.source;
         // Parts have threads of their own.
         if *part != Part::WHOLE || context.by_job.is_some() {
-            return 1;
+            return (1, false);
         }
-        context.pieces(chunk.series.len(), || {
-            let rows = rows_about(&context.snapshot, &chunk.series, self.pipeline.window);
-            let states = (grid.steps as u64).saturating_mul(chunk.groups.len() as u64);
-            if rows / ROWS_OF_STATE_MIN >= states { rows } else { 0 }
-        })
+        let rows = || rows_about(&context.snapshot, &chunk.series, self.pipeline.window);
+        let (pieces, rows) = context.pieces(chunk.series.len(), rows);
+        if pieces == 1 || chunk.is_together() && chunk.groups.len() >= GROUPS_OF_PIECE_MIN * pieces {
+            return (pieces, true);
+        }
+        // Buckets of all pieces wait, and are put together.
+        let states = (grid.steps as u64).saturating_mul(chunk.groups.len() as u64);
+        let waiting = usize::try_from(STATES_MAX / states.max(1)).unwrap_or(usize::MAX);
+        if rows / ROWS_OF_STATE_MIN >= states { (pieces.min(waiting).max(1), false) } else { (1, false) }
     }
 
     /// What series contribute, one after the other.

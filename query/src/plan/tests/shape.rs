@@ -110,6 +110,14 @@ fn groups_that_cut_across_what_lies_together_are_put_together_by_the_leaf_or_abo
         NodeLeafExec: Series: groups and buckets of m, downsample max, for sum
     "#]]
     .assert_eq(&world.explain(&query("0 3600 sum:1m-max:m{rack=*}")).unwrap());
+    // So many buckets of each piece would wait that parts of the leaf are put together above it.
+    expect![[r#"
+        AggregateExec: mode=Final, gby=[group@0 as group, ts@1 as ts, series@2 as series], aggr=[value, real]
+          CoalescePartitionsExec
+            AggregateExec: mode=Partial, gby=[group@0 as group, ts@1 as ts, series@5 as series], aggr=[value, real]
+              NodeLeafExec: Series: groups and buckets of m, downsample max, for sum
+    "#]]
+    .assert_eq(&world.explain(&query("0 2400000 sum:1m-max:m")).unwrap());
     // A median is made of points, above the leaf.
     expect![[r#"
         NodeLeafExec: Series: groups of m, downsample max, for median

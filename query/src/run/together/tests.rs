@@ -1,11 +1,14 @@
+use std::sync::mpsc;
+
 use telem_engine::{Step, Value};
+use tokio::runtime::Builder;
 
 use super::*;
 use crate::error::Error;
-use crate::leaf::LeafThread;
+use crate::leaf::{LeafThread, SpareCores};
 use crate::question::Aggregator;
 use crate::question::tsq::{Downsample, Fill, Interval, TagFilter};
-use crate::testing::{Asked, EPOCH_SECONDS};
+use crate::testing::{Asked, EPOCH_SECONDS, StandingClock};
 
 fn question(metric: &str) -> TsQuery {
     let at = |seconds| telem_engine::Timestamp::from_seconds(EPOCH_SECONDS + seconds);
@@ -18,7 +21,8 @@ async fn answers(asked: &Asked, questions: Vec<TsQuery>, shared_min: Duration) -
     let context = LeafContext { thread: LeafThread::OfTheQuery, ..inner.leaf_context(asked.db.snapshot()) };
     let (due, threads) = (inner.workers.due(), inner.workers.threads());
     let _running = context.spare.begin();
-    let together = QuestionList { shared_min, ..QuestionList::new(inner, context, due, questions) };
+    let together =
+        QuestionList { shared_min, held_max: Duration::MAX, ..QuestionList::new(inner, context, due, questions) };
     let runtime = threads.clone();
     let answers = threads.spawn_blocking(move || runtime.block_on(together.answers())).await.unwrap();
     answers.into_iter().map(|timed| format!("{:?}", timed.answer)).collect()
@@ -85,6 +89,44 @@ async fn others_help_from_the_first_on_with_many_series_and_later_if_it_is_worth
     }
     assert_eq!(together(["few"; 3].map(question).to_vec()).others_max(SHARED_MIN), 0);
     assert_eq!(answers(&asked, of_many.clone(), Duration::ZERO).await.len(), 5);
+}
+
+#[tokio::test]
+async fn no_question_is_taken_once_others_have_waited_long_enough() {
+    let asked = Asked::load("load{host=a} 0:1");
+    let inner = Arc::clone(&asked.queries.inner);
+    let context = inner.leaf_context(asked.db.snapshot());
+    let due = inner.workers.due();
+    let all =
+        QuestionList { held_max: Duration::ZERO, ..QuestionList::new(inner, context, due, vec![question("load"); 3]) };
+    assert_eq!(all.answers().await.len(), 1);
+}
+
+#[test]
+fn a_thread_that_has_not_begun_is_not_waited_for_and_takes_no_question() {
+    let runtime = Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build().unwrap();
+    let _entered = runtime.enter();
+    let asked = Asked::load("load{host=a} 0:1");
+    let inner = Arc::clone(&asked.queries.inner);
+    let spare = SpareCores::of(2, Arc::new(StandingClock));
+    let context = LeafContext { spare, thread: LeafThread::OfTheQuery, ..inner.leaf_context(asked.db.snapshot()) };
+    let due = inner.workers.due();
+    let all = Arc::new(QuestionList::new(inner, context, due, vec![question("load"); 3]));
+    let (release, released) = mpsc::channel::<()>();
+    let busy = runtime.spawn_blocking(move || released.recv());
+    let late = QuestionThread::begin(Arc::clone(&all), all.context.lend().unwrap());
+    assert!(!late.has_begun());
+    release.send(()).unwrap();
+    runtime.block_on(busy).unwrap().unwrap();
+    assert!(runtime.block_on(late.thread).unwrap().is_empty());
+    assert_eq!(all.taken.load(Ordering::Relaxed), 0);
+    // And one that has begun is.
+    let thread = QuestionThread::begin(Arc::clone(&all), all.context.lend().unwrap());
+    while !thread.decided.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    assert!(thread.has_begun());
+    assert_eq!(runtime.block_on(thread.thread).unwrap().len(), 3);
 }
 
 #[test]
