@@ -393,7 +393,8 @@ class Writing:
     """Samples that come in, so many a second, while this is open; what that costs the server by itself, in CPU seconds a
     second."""
 
-    #: Of so many steps the bodies are made beforehand, and sent again with later times: making them takes longer.
+    #: Of so many steps values are drawn beforehand; they are sent again with later times. Each that is opened begins anew,
+    #: so a second one sends times that the first one sent.
     STEPS_MADE = 60
     ALONE_S = 3
 

@@ -276,8 +276,8 @@ impl Round {
         first.unwrap_or_else(|| Err(Error::Internal("a question was not asked".to_owned())))
     }
 
-    /// Answers some questions from the first on: that one, and those behind it as long as none waits for another thread. None is asked after one without an answer, nor
-    /// after answers of [`TOGETHER_VALUES_MAX`] values.
+    /// Answers some questions from the first on: that one, and those behind it as long as none waits for another thread.
+    /// None is asked after one without an answer, nor after answers of [`TOGETHER_VALUES_MAX`] values, nor after a second.
     ///
     /// # Errors
     /// Busy, Deadline, and what ends all of them.
@@ -324,8 +324,8 @@ impl QueryService {
     }
 
     /// Where the leaves of a query read: on its thread where it is about a few series of ours alone, since handing them
-    /// over takes longer, or where other threads take pieces of its leaf. What selects series other than by names, or among many, is looked at later, as it takes its
-    /// time: whoever asks waits on a thread of the network.
+    /// over takes longer, or where other threads take pieces of its leaf. What selects series other than by names, or among
+    /// many, is looked at later, as it takes its time: whoever asks waits on a thread of the network.
     fn thread_of(&self, query: &TsQuery, snapshot: &Snapshot) -> LeafThread {
         let is_alone = self.head.as_ref().is_none_or(|head| head.members().is_empty());
         let by_name = query.series.is_none() && query.filters.iter().all(|filter| filter.matcher.is_by_name());

@@ -38,7 +38,7 @@ pub(super) struct BucketBatches {
     /// The series of a chunk that are handed out as they are.
     open: Option<(GroupChunk, SeriesLines)>,
     walk: Option<SeriesWalk>,
-    /// PieceSums up, and the next to be handed out.
+    /// Added up, and the next to be handed out.
     ready: vec::IntoIter<RecordBatch>,
     /// Every series that was there, where they are to be named in the end.
     named: Option<PresentSeries>,
