@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use telem_engine::downsample::{DownsampleRequest, Function};
 use telem_engine::{
     Db, Durability, Options, SampleBatch, ScanColumn, ScanRequest, SeriesId, SeriesKey, Snapshot, Step, TagSet,
-    TimeRange, Timestamp, Value,
+    TimeRange, Timestamp, Value, ValueRange,
 };
 
 type Failed = Box<dyn std::error::Error>;
@@ -122,7 +122,14 @@ fn points(snapshot: &Snapshot, series: &[SeriesId]) -> Result<usize, Failed> {
 
 fn scan_of(series: &[SeriesId]) -> ScanRequest {
     let columns = ScanColumn::ALL.to_vec();
-    ScanRequest { series: series.to_vec(), range: range(), columns, batch_rows: 8_192, limit: None }
+    ScanRequest {
+        series: series.to_vec(),
+        range: range(),
+        columns,
+        values: ValueRange::ALL,
+        batch_rows: 8_192,
+        limit: None,
+    }
 }
 
 fn rows(snapshot: &Snapshot, series: &[SeriesId]) -> Result<usize, Failed> {

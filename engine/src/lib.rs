@@ -121,4 +121,4 @@ pub use snapshot::{
 };
 pub use time::{Step, TimeRange, Timestamp};
 pub use together::Unopened;
-pub use value::{Value, ValueType, Values};
+pub use value::{Value, ValueRange, ValueType, Values};

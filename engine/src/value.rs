@@ -1,6 +1,10 @@
 //! The value of a sample: an exact integer or a bit-exact float.
 
+mod range;
+
 use std::fmt;
+
+pub use range::ValueRange;
 
 /// What one sample holds. Two values are equal when their type and all their bits are:
 /// `NaN == NaN`, and `0.0 != -0.0`.
@@ -117,7 +121,7 @@ impl Values {
     }
 
     /// Adds those of a later stretch.
-    pub(crate) fn append(&mut self, later: Values) {
+    pub fn append(&mut self, later: Values) {
         match (self, later) {
             (Values::Int(ints), Values::Int(more)) => ints.extend(more),
             (Values::Float(floats), Values::Float(more)) => floats.extend(more),

@@ -17,7 +17,7 @@ use arrow::datatypes::{Float64Type, TimestampMicrosecondType};
 use serde::{Deserialize, Serialize};
 use telem_engine::{
     DeviceKind, DeviceStatus, JobPart, JobPiece, RecordedJob, Result, ScanColumn, ScanRequest, SeriesId, Snapshot,
-    TimeRange, Timestamp,
+    TimeRange, Timestamp, ValueRange,
 };
 
 use self::meter::{EnergyMeter, IdleMeter, MeterReading, interval_us};
@@ -416,6 +416,7 @@ impl EnergyReader<'_> {
             series: vec![series],
             range: within,
             columns: vec![ScanColumn::Ts, ScanColumn::Value],
+            values: ValueRange::ALL,
             batch_rows: BATCH_ROWS,
             limit,
         };

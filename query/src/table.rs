@@ -25,7 +25,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr, expressions as physical};
 use datafusion::physical_plan::ExecutionPlan;
-use telem_engine::TimeRange;
+use telem_engine::{TimeRange, ValueRange};
 
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{
@@ -163,6 +163,15 @@ impl Table {
         Self::new(view, RowKind::Alarm, columns, Vec::new())
     }
 
+    pub(crate) fn is_of_digests(&self) -> bool {
+        self.shape.rows == RowKind::Digest
+    }
+
+    /// What `filter` asks of the leaf, if all of it can be asked there.
+    fn push(&self, filter: &Expr) -> Option<Pushed> {
+        self.shape.push(filter).or_else(|| self.shape.push_values(filter))
+    }
+
     /// Most rows that a scan reads, where that is told without reading any: see [`RowsRequest::rows_max`].
     ///
     /// # Errors
@@ -185,12 +194,14 @@ impl Table {
         limit: Option<usize>,
     ) -> Result<(RowsRequest, SchemaRef)> {
         let (columns, schema) = self.shape.keep(projection)?;
-        let (rows, tests, range) = (self.shape.rows, self.tests.clone(), TimeRange::ALL);
-        let mut request = RowsRequest { rows, columns, tests, range, limit, sorted_by: None };
+        let (rows, tests) = (self.shape.rows, self.tests.clone());
+        let (range, values) = (TimeRange::ALL, ValueRange::ALL);
+        let mut request = RowsRequest { rows, columns, tests, range, values, limit, sorted_by: None };
         for filter in filters {
-            match self.shape.push(filter) {
+            match self.push(filter) {
                 Some(Pushed::Test(subject, test)) => request.tests.push((subject, test)),
                 Some(Pushed::Range(range)) => request.range = request.range.intersect(range),
+                Some(Pushed::Values(values)) => request.values = request.values.intersect(values),
                 // Filters that were not promised stay above the leaf.
                 None => request.limit = None,
             }
@@ -217,7 +228,11 @@ impl TableProvider for Table {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         // Never Inexact: the leaf either applies a filter wholly or does not see it.
-        Ok(self.shape.support(filters, &TableProviderFilterPushDown::Exact))
+        let support = |filter: &&Expr| match self.push(filter) {
+            Some(_) => TableProviderFilterPushDown::Exact,
+            None => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
     }
 
     async fn scan(

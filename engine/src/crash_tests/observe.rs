@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::series::SeriesId;
 use crate::snapshot::{ScanColumn, ScanRequest, Snapshot};
 use crate::time::{TimeRange, Timestamp};
-use crate::value::Value;
+use crate::value::{Value, ValueRange};
 
 /// In the model, metadata is the samples of a series of its own: the metric's number is the time.
 const META: SeriesNumber = SERIES;
@@ -121,6 +121,7 @@ fn try_scan(snapshot: &Snapshot, range: TimeRange) -> Result<Content> {
         series: canonical(snapshot),
         range,
         columns: columns.to_vec(),
+        values: ValueRange::ALL,
         batch_rows: 3,
         limit: None,
     };

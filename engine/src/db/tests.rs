@@ -1,11 +1,15 @@
 use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType, UInt32Type};
 
 use super::*;
 use crate::clock::sim::SimClock;
 use crate::series::TagSet;
 use crate::snapshot::{ScanColumn, ScanRequest};
 use crate::time::TimeRange;
-use crate::value::Values;
+use crate::value::{ValueRange, Values};
 
 /// A database in a directory of its own, and what it must hold.
 struct Bed {
@@ -84,7 +88,7 @@ fn check_content(snapshot: &Snapshot, expected: &BTreeMap<String, BTreeMap<i64, 
     }
     let rows = |limit| -> usize {
         let (series, range) = (ids.clone(), TimeRange::ALL);
-        let request = ScanRequest { series, range, columns: Vec::new(), batch_rows: 7, limit };
+        let request = ScanRequest { series, range, columns: Vec::new(), values: ValueRange::ALL, batch_rows: 7, limit };
         snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum()
     };
     let all: usize = expected.values().map(BTreeMap::len).sum();
@@ -92,6 +96,64 @@ fn check_content(snapshot: &Snapshot, expected: &BTreeMap<String, BTreeMap<i64, 
     for limit in [0, 1, 8, all] {
         assert_eq!(rows(Some(limit)), limit.min(all));
     }
+    check_values(snapshot, &ids, expected);
+}
+
+/// Compares what scans find of some values with `expected`.
+fn check_values(snapshot: &Snapshot, ids: &[SeriesId], expected: &BTreeMap<String, BTreeMap<i64, Value>>) {
+    let mut values: Vec<f64> =
+        expected.values().flat_map(BTreeMap::values).map(|value| value.as_f64()).chain([-0.0]).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let [low, middle, high] = [values[values.len() / 4], values[values.len() / 2], values[values.len() * 9 / 10]];
+    for (from, to) in [
+        (Bound::Unbounded, Bound::Excluded(low)),
+        (Bound::Included(low), Bound::Included(middle)),
+        (Bound::Excluded(middle), Bound::Excluded(high)),
+        (Bound::Excluded(high), Bound::Unbounded),
+    ] {
+        let range = ValueRange::new(from, to);
+        for (columns, limit) in [(&ScanColumn::ALL[..], None), (&[ScanColumn::Ts], Some(2)), (&[], None)] {
+            let mut found = Vec::new();
+            let mut rows = 0;
+            for batch in snapshot.scan(ScanRequest {
+                series: ids.to_vec(),
+                range: TimeRange::ALL,
+                columns: columns.to_vec(),
+                values: range,
+                batch_rows: 3,
+                limit,
+            }) {
+                let batch = batch.unwrap();
+                rows += batch.num_rows();
+                found.push(batch);
+            }
+            let names = ids.iter().filter_map(|id| Some((*id, snapshot.index().key(*id)?)));
+            let wanted = names.flat_map(|(id, key)| {
+                let samples = expected.get(key.metric()).into_iter().flatten();
+                samples.map(move |(time, value)| (id, *time, *value))
+            });
+            let wanted: Vec<_> = wanted.filter(|(_, _, value)| range.contains(value.as_f64())).collect();
+            assert_eq!(rows, wanted.len().min(limit.unwrap_or(usize::MAX)), "{range}");
+            if columns.len() == ScanColumn::ALL.len() {
+                let found: Vec<_> = found.iter().flat_map(samples_of).collect();
+                assert_eq!(found, wanted, "{range}");
+            } else if let [ScanColumn::Ts] = columns {
+                let times =
+                    found.iter().flat_map(|batch| batch.column(0).as_primitive::<TimestampMicrosecondType>().values());
+                assert!(times.copied().eq(wanted.iter().take(rows).map(|(_, time, _)| *time)), "{range}");
+            }
+        }
+    }
+}
+
+/// The samples of a batch of all columns.
+fn samples_of(batch: &RecordBatch) -> Vec<(SeriesId, i64, Value)> {
+    let series = batch.column(0).as_primitive::<UInt32Type>();
+    let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
+    let floats = batch.column(2).as_primitive::<Float64Type>();
+    let ints = batch.column(3).as_primitive::<Int64Type>();
+    let value = |at| if ints.is_valid(at) { Value::Int(ints.value(at)) } else { Value::Float(floats.value(at)) };
+    (0..batch.num_rows()).map(|at| (SeriesId(series.value(at)), times.value(at), value(at))).collect()
 }
 
 const HOUR: i64 = 3_600_000_000;
@@ -657,7 +719,14 @@ fn a_long_series_is_scanned_in_parts_and_loses_nothing() {
         let (a, b) = (bed.db.index().id(&key("a")).unwrap(), bed.db.index().id(&key("b")).unwrap());
         let range = TimeRange::new(Timestamp::from_micros(time(3)), Timestamp::from_micros(time(ROWS - 3)));
         let columns = ScanColumn::ALL.to_vec();
-        let request = ScanRequest { series: vec![a, b, a], range, columns, batch_rows: 1 << 20, limit: None };
+        let request = ScanRequest {
+            series: vec![a, b, a],
+            range,
+            columns,
+            values: ValueRange::ALL,
+            batch_rows: 1 << 20,
+            limit: None,
+        };
         let mut rows = Vec::new();
         for batch in bed.db.snapshot().scan(request) {
             let batch = batch.unwrap();
@@ -673,6 +742,45 @@ fn a_long_series_is_scanned_in_parts_and_loses_nothing() {
         let of_b: Vec<(u32, i64, f64)> = bed.expected["b"].range(time(3)..).map(row(b)).collect();
         assert!(rows == [of_a.clone(), of_b, of_a].concat());
     }
+}
+
+/// All samples of a series that have such values.
+fn of_values(values: ValueRange, series: SeriesId) -> ScanRequest {
+    let columns = ScanColumn::ALL.to_vec();
+    ScanRequest { series: vec![series], range: TimeRange::ALL, columns, values, batch_rows: 8_192, limit: None }
+}
+
+#[test]
+fn a_scan_that_finds_nothing_for_long_says_so_in_between() {
+    const ROWS: i64 = 600_000;
+    let mut bed = Bed::new();
+    bed.append(&(0..ROWS).map(|at| ("a", at, Value::Int(at % 100 * 2))).collect::<Vec<_>>());
+    bed.db.flush().unwrap();
+    // Between two values, so that no summary tells that there is none.
+    let odd = ValueRange::new(Bound::Included(51.0), Bound::Included(51.0));
+    let request = of_values(odd, bed.db.index().id(&key("a")).unwrap());
+    let rows: Vec<usize> = bed.db.snapshot().scan(request).map(|batch| batch.unwrap().num_rows()).collect();
+    assert!(rows.len() > 1 && rows.iter().all(|rows| *rows == 0), "{rows:?}");
+}
+
+#[test]
+fn samples_whose_summary_tells_that_none_is_wanted_are_not_read() {
+    let mut bed = Bed::new();
+    bed.append(&(0..1_000).map(|at| ("a", at, Value::Float((at as f64).sin()))).collect::<Vec<_>>());
+    bed.db.flush().unwrap();
+    let segments = std::fs::read_dir(bed.path().join("segments")).unwrap();
+    let files: Vec<std::path::PathBuf> = segments.map(|file| file.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let mut bytes = std::fs::read(file).unwrap();
+    // Behind the magic number at its start is a page.
+    bytes[100] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+    let found = |from: f64| -> crate::Result<usize> {
+        let request = of_values(ValueRange::new(Bound::Excluded(from), Bound::Unbounded), SeriesId(0));
+        bed.db.snapshot().scan(request).map(|batch| batch.map(|batch| batch.num_rows())).sum()
+    };
+    assert_eq!(found(1.0).unwrap(), 0);
+    assert!(matches!(found(0.5), Err(Error::Corrupt { .. })), "{:?}", found(0.5));
 }
 
 #[test]

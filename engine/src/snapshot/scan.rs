@@ -1,5 +1,8 @@
 //! Samples as Arrow batches with the requested columns. Pages are decoded directly into the batches, and data that no
 //! requested column needs (times, values, or both) is not read.
+//!
+//! Where only some values are asked for, a run whose summary says that it has none of them is not read, and of a run that
+//! has none the times are not.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +25,7 @@ use crate::segment::read::{Loaded, Need, Numbers, RunRows};
 use crate::segment::times::Ticks;
 use crate::series::SeriesId;
 use crate::time::TimeRange;
-use crate::value::Value;
+use crate::value::{Value, ValueRange};
 
 /// What a scan reads: these series, in this order, within `range`.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub struct ScanRequest {
     pub range: TimeRange,
     /// Of each batch, in this order; with none, batches tell only how many samples there are.
     pub columns: Vec<ScanColumn>,
+    /// Only samples whose values are in it.
+    pub values: ValueRange,
     /// Rows in a batch, at most.
     pub batch_rows: usize,
     /// Rows in all, at most.
@@ -65,11 +70,13 @@ impl ScanColumn {
     }
 }
 
-/// See [`Snapshot::scan`].
+/// See [`Snapshot::scan`]. Where much was read of which no value is wanted, a batch is empty, so that whoever reads on can
+/// stop.
 #[derive(Debug)]
 pub struct Scan {
     stretches: Stretches,
     columns: Vec<ScanColumn>,
+    values: ValueRange,
     schema: SchemaRef,
     batch_rows: usize,
     rows_left: usize,
@@ -78,11 +85,12 @@ pub struct Scan {
 
 impl Scan {
     pub(super) fn new(snapshot: &Snapshot, request: ScanRequest) -> Self {
-        let ScanRequest { series, range, columns, batch_rows, limit } = request;
+        let ScanRequest { series, range, columns, values, batch_rows, limit } = request;
         let fields: Vec<Field> = columns.iter().map(|column| column.field()).collect();
         Self {
             stretches: Stretches::new(Sources::new(snapshot, series, range)),
             columns,
+            values,
             schema: Arc::new(Schema::new(fields)),
             batch_rows: batch_rows.max(1),
             rows_left: limit.unwrap_or(usize::MAX),
@@ -92,14 +100,23 @@ impl Scan {
 
     /// Makes batches of the next stretches: of several series, so that a page that holds many is decoded once.
     fn read(&mut self) -> Result<()> {
-        let rows_max = (READ_ROWS as usize).min(self.rows_left);
-        let mut out = ScanBatches::new(&self.columns, self.batch_rows);
+        let tested = (self.values != ValueRange::ALL).then_some(self.values);
+        // How many of the rows have such values is not known before these are read.
+        let rows_left = if tested.is_some() { usize::MAX } else { self.rows_left };
+        let rows_max = (READ_ROWS as usize).min(rows_left);
+        let (mut seen, mut is_end) = (0, true);
+        let mut out = ScanBatches::new(&self.columns, tested, self.batch_rows);
         let mut unread: Vec<Vec<UnreadRows>> = vec![Vec::new(); self.stretches.sources.segments.len()];
-        while out.rows < rows_max
-            && let Some((series, stretch)) = self.stretches.next(rows_max - out.rows)?
+        while seen < rows_max
+            && let Some((series, stretch)) = self.stretches.next(rows_max - seen)?
         {
+            is_end = false;
+            seen += stretch.len();
+            if self.has_none(&stretch)? {
+                continue;
+            }
             // What was merged may be a little more than was asked for, and only a limit cuts it off.
-            let at = out.add(series, stretch.len().min(self.rows_left - out.rows));
+            let at = out.add(series, stretch.len().min(rows_left - out.rows));
             match stretch {
                 Stretch::Rows { segment, run, rows } => {
                     let rows = run.row as usize + rows.start..run.row as usize + rows.end;
@@ -129,9 +146,25 @@ impl Scan {
                 unread = later;
             }
         }
+        if let Some(values) = tested {
+            out = out.kept(values, self.rows_left);
+        }
         self.rows_left -= out.rows;
         self.ready = out.finish(&self.schema)?;
+        if self.ready.is_empty() && !is_end {
+            self.ready.push_back(RecordBatch::new_empty(Arc::clone(&self.schema)));
+        }
         Ok(())
+    }
+
+    /// Whether it is known without reading the rows that they have no value that is wanted.
+    fn has_none(&self, stretch: &Stretch) -> Result<bool> {
+        let Stretch::Rows { segment, run, .. } = stretch else { return Ok(false) };
+        if self.values == ValueRange::ALL {
+            return Ok(false);
+        }
+        let summary = self.stretches.sources.segments[*segment].load()?.summary(run);
+        Ok(summary.is_some_and(|summary| !self.values.overlaps(summary.min.as_f64(), summary.max.as_f64())))
     }
 }
 
@@ -161,6 +194,8 @@ struct UnreadRows {
 /// Batches in the making. Rows are counted through all of them.
 struct ScanBatches<'a> {
     columns: &'a [ScanColumn],
+    /// Whose values are kept in the end; the others are read as well.
+    tested: Option<ValueRange>,
     batch_rows: usize,
     wants_ts: bool,
     wants_float: bool,
@@ -182,13 +217,14 @@ struct Batch {
 }
 
 impl<'a> ScanBatches<'a> {
-    fn new(columns: &'a [ScanColumn], batch_rows: usize) -> Self {
+    fn new(columns: &'a [ScanColumn], tested: Option<ValueRange>, batch_rows: usize) -> Self {
         let wants = |column: ScanColumn| columns.contains(&column);
         Self {
             columns,
+            tested,
             batch_rows,
             wants_ts: wants(ScanColumn::Ts),
-            wants_float: wants(ScanColumn::Value),
+            wants_float: wants(ScanColumn::Value) || tested.is_some(),
             wants_int: wants(ScanColumn::Int),
             rows: 0,
             series: Vec::new(),
@@ -224,17 +260,67 @@ impl<'a> ScanBatches<'a> {
     }
 
     /// Puts rows of one segment, which are sorted and apart, in their places.
-    fn read(&mut self, loaded: &Loaded, unread: Vec<UnreadRows>) -> Result<()> {
-        let (wanted, places): (Vec<RunRows>, Vec<usize>) = unread.into_iter().map(|one| (one.wanted, one.at)).unzip();
-        if self.wants_ts {
-            loaded.visit_times(&wanted, &mut |at, from, ticks, len| self.put_times(places[at] + from, ticks, len))?;
-        }
+    fn read(&mut self, loaded: &Loaded, mut unread: Vec<UnreadRows>) -> Result<()> {
         if self.wants_value() {
+            let (wanted, places) = apart(&unread);
             loaded.visit_values(&wanted, Need::Values, &mut |at, from, numbers| {
                 self.put_values(places[at] + from, numbers);
             })?;
         }
+        if let Some(values) = self.tested {
+            unread.retain(|one| self.has_any(values, one.at, one.wanted.rows.len()));
+        }
+        if self.wants_ts {
+            let (wanted, places) = apart(&unread);
+            loaded.visit_times(&wanted, &mut |at, from, ticks, len| self.put_times(places[at] + from, ticks, len))?;
+        }
         Ok(())
+    }
+
+    /// Whether any of these rows has such a value.
+    fn has_any(&self, values: ValueRange, at: usize, rows: usize) -> bool {
+        self.places(at, rows)
+            .any(|(batch, rows, _)| self.batches[batch].floats[rows].iter().any(|value| values.contains(*value)))
+    }
+
+    /// The rows with such values, the first `rows_max` of them.
+    fn kept(self, values: ValueRange, rows_max: usize) -> Self {
+        let all = || self.batches.iter().flat_map(|batch| &batch.floats).all(|value| values.contains(*value));
+        if self.rows <= rows_max && all() {
+            return self;
+        }
+        let mut kept = ScanBatches { rows: 0, series: Vec::new(), batches: Vec::new(), ..self };
+        let (mut at, mut rows_kept) = (0, Vec::new());
+        for (series, rows) in &self.series {
+            for (batch, rows, _) in places(self.batch_rows, at, *rows) {
+                let from = &self.batches[batch];
+                rows_kept.clear();
+                rows_kept.extend(rows.filter(|row| values.contains(from.floats[*row])).take(rows_max - kept.rows));
+                kept.copy(*series, from, &rows_kept);
+            }
+            at += rows;
+        }
+        kept
+    }
+
+    /// Adds rows of `series` that another batch has.
+    fn copy(&mut self, series: SeriesId, from: &Batch, rows: &[usize]) {
+        if rows.is_empty() {
+            return;
+        }
+        let at = self.add(series, rows.len());
+        for (batch, to, part) in self.places(at, rows.len()) {
+            let Batch { ts, floats, ints, is_int, .. } = &mut self.batches[batch];
+            let rows = &rows[part];
+            if self.wants_ts {
+                fill(&mut ts[to.clone()], rows, |row| from.ts[row]);
+            }
+            fill(&mut floats[to.clone()], rows, |row| from.floats[row]);
+            if self.wants_int {
+                fill(&mut ints[to.clone()], rows, |row| from.ints[row]);
+                to.zip(rows).for_each(|(to, row)| is_int.set_bit(to, from.is_int.get_bit(*row)));
+            }
+        }
     }
 
     fn put_times(&mut self, at: usize, ticks: Ticks<'_>, len: usize) {
@@ -293,17 +379,8 @@ impl<'a> ScanBatches<'a> {
 
     /// Where `len` rows from `at` on are: of each batch its place, the rows in it, and which of them these are.
     fn places(&self, at: usize, len: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> + use<> {
-        let batch_rows = self.batch_rows;
         // More than there is room for is what a limit leaves out.
-        let len = len.min(self.rows - at);
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let (batch, row) = ((at + done) / batch_rows, (at + done) % batch_rows);
-            let count = (len - done).min(batch_rows - row);
-            let part = done..done + count;
-            done = part.end;
-            (count > 0).then_some((batch, row..row + count, part))
-        })
+        places(self.batch_rows, at, len.min(self.rows - at))
     }
 
     fn finish(self, schema: &SchemaRef) -> Result<VecDeque<RecordBatch>> {
@@ -353,6 +430,27 @@ impl Batch {
     fn new() -> Self {
         Self { rows: 0, ts: Vec::new(), floats: Vec::new(), ints: Vec::new(), is_int: BooleanBufferBuilder::new(0) }
     }
+}
+
+/// Rows to read, and the places of the first of each.
+fn apart(unread: &[UnreadRows]) -> (Vec<RunRows>, Vec<usize>) {
+    unread.iter().map(|one| (one.wanted.clone(), one.at)).unzip()
+}
+
+/// Where `len` rows from `at` on are in batches of so many rows.
+fn places(
+    batch_rows: usize,
+    at: usize,
+    len: usize,
+) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> + use<> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (batch, row) = ((at + done) / batch_rows, (at + done) % batch_rows);
+        let count = (len - done).min(batch_rows - row);
+        let part = done..done + count;
+        done = part.end;
+        (count > 0).then_some((batch, row..row + count, part))
+    })
 }
 
 fn fill<T: Copy, U>(out: &mut [U], from: &[T], make: impl Fn(T) -> U) {

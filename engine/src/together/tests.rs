@@ -10,7 +10,7 @@ use crate::meta::{Annotation, JOB_SLOT_TAG, JobInterval, MetaChange, MetricKind,
 use crate::series::{SeriesId, SeriesKey, TagSet};
 use crate::snapshot::{ScanRequest, SeriesByJob, Snapshot};
 use crate::time::{HOUR, TimeRange, Timestamp};
-use crate::value::Value;
+use crate::value::{Value, ValueRange};
 use crate::{Db, Durability, ErrorKind, Options, SampleBatch};
 
 const SERIES: usize = 7;
@@ -132,8 +132,14 @@ impl Bed {
             }
         }
         assert_eq!(found, expected);
-        let request =
-            ScanRequest { series: ids.to_vec(), range: times, columns: Vec::new(), batch_rows: 5, limit: None };
+        let request = ScanRequest {
+            series: ids.to_vec(),
+            range: times,
+            columns: Vec::new(),
+            values: ValueRange::ALL,
+            batch_rows: 5,
+            limit: None,
+        };
         assert_eq!(snapshot.scan(request).map(|batch| batch.unwrap().num_rows()).sum::<usize>(), rows);
     }
 }

@@ -15,7 +15,8 @@ use arrow::record_batch::RecordBatch;
 use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, Partitioning};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::coop::make_cooperative;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
@@ -66,6 +67,7 @@ impl NodeLeafExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
+        let properties = properties.with_scheduling_type(SchedulingType::Cooperative);
         let (url, owners, told) = (None, Arc::from([]), None);
         Self {
             node,
@@ -245,12 +247,12 @@ impl ExecutionPlan for NodeLeafExec {
             let _held = &stopped_when_dropped;
             batch.inspect(|batch| metrics.record_output(batch.num_rows()))
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted))))
     }
 }
 
 /// The answer of one part, on this thread, up to the first error.
-fn read(
+pub(super) fn read(
     request: &Request,
     context: &LeafContext,
     schema: &SchemaRef,
@@ -264,7 +266,14 @@ fn read(
         if ended {
             return None;
         }
-        let batch = if stop.is_asked() { None } else { batches.next() };
+        let mut batch = None;
+        while !stop.is_asked() {
+            batch = batches.next();
+            // Of many samples that were read none may be wanted.
+            if !matches!(&batch, Some(Ok(batch)) if batch.num_rows() == 0) {
+                break;
+            }
+        }
         ended = !matches!(batch, Some(Ok(_)));
         // Never a quiet end: the request itself may have stopped, and what was handed out so far is not the answer.
         if batch.is_none() && stop.is_asked() {

@@ -26,7 +26,7 @@ use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{Column as PhysicalColumn, Literal};
 use datafusion::physical_plan::PhysicalExpr;
 use serde::{Deserialize, Serialize};
-use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange};
+use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot, TagPredicate, TimeRange, ValueRange};
 
 use super::names::{Accepts, NameSubject, NameTest};
 use super::{Batches, LeafContext, Part, time_type};
@@ -38,7 +38,9 @@ pub use jobs::JobField;
 pub(crate) use sorted::{MERGED_MAX, groups};
 pub use steps::has_steps;
 
+/// A node that does not know a condition refuses all of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RowsRequest {
     pub rows: RowKind,
     /// One for every field of the answer's schema, in its order.
@@ -48,6 +50,9 @@ pub struct RowsRequest {
     /// Of samples, and of digests of them.
     #[serde(with = "serial::range")]
     pub range: TimeRange,
+    /// Of samples.
+    #[serde(with = "serial::values")]
+    pub values: ValueRange,
     /// Most rows that are needed; each part may return this many.
     pub limit: Option<usize>,
     /// Tags by whose values samples come sorted, and then by time; those without a tag come first. None: in the order
@@ -426,6 +431,9 @@ impl fmt::Display for RowsRequest {
         }
         if self.range.end != TimeRange::ALL.end {
             write!(f, ", ts < {}", self.range.end)?;
+        }
+        if self.values != ValueRange::ALL {
+            write!(f, ", {}", self.values)?;
         }
         if let Some(by) = &self.sorted_by {
             write!(f, ", sorted by [{}], ts", by.join(", "))?;

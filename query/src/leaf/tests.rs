@@ -1,3 +1,4 @@
+use std::ops::Bound;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -5,8 +6,9 @@ use arrow::datatypes::{DataType, Field, Float64Type, Schema, SchemaRef};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::StreamExt;
-use telem_engine::{TimeRange, Value};
+use telem_engine::{TimeRange, Value, ValueRange};
 
+use super::exec;
 use super::names::{NameSubject, NameTest, Order};
 use super::rows::{Column, RowKind};
 use super::{LeafContext, NodeLeafExec, Part, Request, RowsRequest};
@@ -19,6 +21,7 @@ fn all_values() -> (Request, SchemaRef) {
         columns: vec![Column::Value],
         tests: Vec::new(),
         range: TimeRange::ALL,
+        values: ValueRange::ALL,
         limit: None,
         sorted_by: None,
     };
@@ -95,6 +98,25 @@ async fn a_leaf_that_is_asked_to_stop_ends_in_an_error_not_quietly() {
         errors.extend(batch.err().map(|error| error.message().into_owned()));
     }
     assert_eq!(errors, ["the query was stopped"]);
+}
+
+#[test]
+fn a_leaf_that_finds_no_value_looks_whether_it_is_to_stop() {
+    let asked = Asked::empty();
+    asked.put("load", &[("host", "a")], (0..3 * SAMPLES).map(|at| (at, Value::Int(at % 2 * 2))));
+    asked.db.flush().unwrap();
+    let (Request::Rows(request), schema) = all_values() else { panic!("no request for rows") };
+    let values = ValueRange::new(Bound::Included(1.0), Bound::Included(1.0));
+    let request = Request::Rows(RowsRequest { values, ..request });
+    let context = LeafContext::new(asked.db.snapshot());
+    let batches = |request: &Request| request.batches(&context, &schema, Part::WHOLE);
+    // The leaf itself hands out no batch without rows.
+    assert!(batches(&request).count() > 1);
+    assert_eq!(exec::read(&request, &context, &schema, Part::WHOLE).count(), 0);
+    let mut stopped = exec::read(&request, &context, &schema, Part::WHOLE);
+    context.stop.ask();
+    let Some(Err(error)) = stopped.next() else { panic!("a quiet end") };
+    assert_eq!(error.message(), "the query was stopped");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use arrow::array::{Array, AsArray, MapArray, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type, Schema, TimestampMicrosecondType};
 use datafusion::execution::TaskContext;
 use futures::StreamExt;
-use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value};
+use telem_engine::{SeriesId, SeriesKey, TagSet, TimeRange, Timestamp, Value, ValueRange};
 
 use crate::answer::LastAnswer;
 use crate::error::Result;
@@ -34,6 +34,7 @@ pub(crate) async fn last(series: &[SeriesId], view: &View, task: Arc<TaskContext
         columns: COLUMNS.to_vec(),
         tests: vec![(NameSubject::Metric, NameTest::In { names, negated: false })],
         range: TimeRange::ALL,
+        values: ValueRange::ALL,
         limit: None,
         sorted_by: None,
     };
@@ -83,6 +84,7 @@ pub(crate) async fn find(metric: &str, view: &View, task: Arc<TaskContext>) -> R
         columns: columns.to_vec(),
         tests: vec![(NameSubject::Metric, NameTest::In { names: vec![metric.to_owned()], negated: false })],
         range: TimeRange::ALL,
+        values: ValueRange::ALL,
         limit: None,
         sorted_by: None,
     };

@@ -1,10 +1,11 @@
 //! Serialises the engine's types, which do not know about wire formats: times as microseconds, series as their names.
 //! Input is validated as if a user had written it.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use telem_engine::{SeriesKey, Step, TimeRange, Timestamp};
+use telem_engine::{SeriesKey, Step, TimeRange, Timestamp, ValueRange};
 
 use super::tags::{decode_tags, encode_tags};
 
@@ -30,6 +31,22 @@ pub(crate) mod range {
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<TimeRange, D::Error> {
         let (start, end) = <(i64, i64)>::deserialize(from)?;
         Ok(TimeRange::new(Timestamp::from_micros(start), Timestamp::from_micros(end)))
+    }
+}
+
+pub(crate) mod values {
+    use super::*;
+
+    /// By the bits of both ends: JSON has no NaN.
+    pub fn serialize<S: Serializer>(values: &ValueRange, to: S) -> Result<S::Ok, S::Error> {
+        let (least, greatest) = values.bounds();
+        (least.to_bits(), greatest.to_bits()).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ValueRange, D::Error> {
+        let (least, greatest) = <(u64, u64)>::deserialize(from)?;
+        let end = |bits| Bound::Included(f64::from_bits(bits));
+        Ok(ValueRange::new(end(least), end(greatest)))
     }
 }
 

@@ -23,7 +23,7 @@ use datafusion::common::{internal_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use telem_engine::{TimeRange, Timestamp};
+use telem_engine::{TimeRange, Timestamp, ValueRange};
 
 use super::constants::{Constants, MetricChoice, RelativeTimes};
 use super::pushdown::Pushed;
@@ -176,7 +176,7 @@ impl TableProvider for AsofCall {
                     }
                     of_left.push((subject, test));
                 }
-                None => return internal_err!("{NAME} promised to apply the filter {filter}, and cannot"),
+                _ => return internal_err!("{NAME} promised to apply the filter {filter}, and cannot"),
             }
         }
         let (columns, schema) = self.shape.keep(projection)?;
@@ -195,7 +195,15 @@ impl TableProvider for AsofCall {
             });
         }
         let side = |columns: Vec<Column>, tests, range| {
-            let request = RowsRequest { rows: RowKind::Sample, columns, tests, range, limit: None, sorted_by: None };
+            let request = RowsRequest {
+                rows: RowKind::Sample,
+                columns,
+                tests,
+                range,
+                values: ValueRange::ALL,
+                limit: None,
+                sorted_by: None,
+            };
             sorted_leaf(&self.view, request, &self.tags[..self.by], state)
         };
         let right = side(keys().chain([Column::Value]).collect(), of_right, self.range_of_right(range))?;

@@ -65,6 +65,10 @@ fn of_digests(aggregate: &Aggregate, functions: &dyn FunctionRegistry) -> Result
     let Some((samples, digests)) = samples.and_then(|samples| Some((samples, samples.digests()?))) else {
         return Ok(None);
     };
+    // Of some of the values of a series no digest is kept.
+    if !scan.filters.iter().all(|filter| digests.push(filter).is_some()) {
+        return Ok(None);
+    }
     let input = AggregateInput { schema: aggregate.input.schema(), meanings: &meanings, shape: &samples.shape, scan };
 
     let mut groups = Vec::with_capacity(aggregate.group_expr.len());

@@ -29,7 +29,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
-use telem_engine::{JOB_TAG, NameKind, TimeRange, Timestamp};
+use telem_engine::{JOB_TAG, NameKind, TimeRange, Timestamp, ValueRange};
 
 use crate::error::Error;
 use crate::jobs::JobTags;
@@ -204,6 +204,7 @@ async fn bounds(metric: &str, state: &dyn Session) -> Result<Option<(Timestamp, 
         columns: vec![Column::FirstTs, Column::LastTs],
         tests: vec![(NameSubject::Metric, of_metric)],
         range: TimeRange::ALL,
+        values: ValueRange::ALL,
         limit: None,
         sorted_by: None,
     };

@@ -22,7 +22,7 @@ use datafusion::common::{internal_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use telem_engine::TimeRange;
+use telem_engine::{TimeRange, ValueRange};
 
 use super::constants::{Constants, MetricChoice, RelativeTimes};
 use super::pushdown::Pushed;
@@ -129,7 +129,15 @@ impl TableProvider for GapsCall {
         let tags = self.shape.columns.len() - COLUMNS.len();
         let columns = self.shape.columns[..tags].iter().cloned().chain([Column::FirstTs, Column::LastTs]).collect();
         let rows = RowKind::Stretch { apart: self.longer_than };
-        let request = RowsRequest { rows, columns, tests, range: self.range, limit: None, sorted_by: None };
+        let request = RowsRequest {
+            rows,
+            columns,
+            tests,
+            range: self.range,
+            values: ValueRange::ALL,
+            limit: None,
+            sorted_by: None,
+        };
         let leaf = rows_leaf(&self.view, request, state)?;
         let (kept, schema) = self.shape.keep(projection)?;
         let output = kept.into_iter().map(|column| match column {

@@ -1,13 +1,15 @@
-//! The filters that a leaf can apply itself: tests on names, and ranges of time.
+//! The filters that a leaf can apply itself: tests on names, and ranges of time and of values.
 //!
-//! The function is pure. It takes an expression and returns a filter for the leaf, or `None` if the filter must stay
+//! The functions are pure. They take an expression and return a filter for the leaf, or `None` if the filter must stay
 //! above the leaf. The returned filter means exactly what the expression means.
+
+use std::ops::Bound;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Between, InList, Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
-use telem_engine::{TimeRange, Timestamp};
+use telem_engine::{TimeRange, Timestamp, ValueRange};
 
 use crate::leaf::names::{NameSubject, NameTest, Order};
 use crate::leaf::rows::{Column, RowKind};
@@ -17,6 +19,7 @@ use crate::question::expression::Case;
 pub enum Pushed {
     Test(NameSubject, NameTest),
     Range(TimeRange),
+    Values(ValueRange),
 }
 
 /// What `filter` asks of rows of this kind; `column` says what a name means.
@@ -49,6 +52,42 @@ pub fn push<'a>(filter: &Expr, rows: RowKind, column: &dyn Fn(&str) -> Option<&'
         }
         Expr::IsNull(expr) => names.test(expr, NameTest::Absent).filter(is_of_tag),
         Expr::IsNotNull(expr) => names.test(expr, NameTest::Present).filter(is_of_tag),
+        _ => None,
+    }
+}
+
+/// The values that `filter` asks for, where it compares them with a number; `is_value` says whether that is what a name
+/// means.
+///
+/// DataFusion compares floats by their total order, with both zeros equal, and so does a [`ValueRange`].
+pub fn push_values(filter: &Expr, is_value: &dyn Fn(&str) -> bool) -> Option<ValueRange> {
+    let is_value = |expr: &Expr| matches!(expr, Expr::Column(column) if is_value(&column.name));
+    match filter {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_value(left) => value_range(*op, number(right)?),
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_value(right) => value_range(op.swap()?, number(left)?),
+        Expr::Between(Between { expr, negated: false, low, high }) if is_value(expr) => {
+            Some(ValueRange::new(Bound::Included(number(low)?), Bound::Included(number(high)?)))
+        }
+        _ => None,
+    }
+}
+
+/// The values for which `value op number` holds.
+fn value_range(op: Operator, number: f64) -> Option<ValueRange> {
+    let all = Bound::Unbounded;
+    match op {
+        Operator::Eq => Some(ValueRange::new(Bound::Included(number), Bound::Included(number))),
+        Operator::Gt => Some(ValueRange::new(Bound::Excluded(number), all)),
+        Operator::GtEq => Some(ValueRange::new(Bound::Included(number), all)),
+        Operator::Lt => Some(ValueRange::new(all, Bound::Excluded(number))),
+        Operator::LtEq => Some(ValueRange::new(all, Bound::Included(number))),
+        _ => None,
+    }
+}
+
+fn number(expr: &Expr) -> Option<f64> {
+    match literal(expr)? {
+        ScalarValue::Float64(number) => *number,
         _ => None,
     }
 }

@@ -26,6 +26,15 @@ impl TableShape {
         })
     }
 
+    /// What `filter` asks of the values of samples, where the rows are these as they are stored.
+    pub fn push_values(&self, filter: &Expr) -> Option<Pushed> {
+        let is_value = |name: &str| {
+            let at = self.schema.index_of(name);
+            self.rows == RowKind::Sample && at.is_ok_and(|at| self.columns[at] == Column::Value)
+        };
+        pushdown::push_values(filter, &is_value).map(Pushed::Values)
+    }
+
     /// For each filter `understood`, where the leaf understands it.
     pub fn support(
         &self,

@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 
-use telem_engine::Durability;
 use telem_engine::meta::{MetaChange, MetricKind, MetricMeta};
+use telem_engine::{Durability, Value};
 
 use super::tag_column;
 use crate::testing::Asked;
@@ -285,41 +285,36 @@ async fn tests_on_tags_reach_the_leaf() {
     check_plan(
         "SELECT value FROM load WHERE host = 'a' AND core <> '1'",
         expect![[r#"
-        CooperativeExec
-          NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a"], tags[core] not in ["1"]
-    "#]],
+            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a"], tags[core] not in ["1"]
+        "#]],
     )
     .await;
     check_plan(
         "SELECT value FROM load WHERE host IN ('a', 'b') AND core IS NULL",
         expect![[r#"
-            CooperativeExec
-              NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a", "b"], tags[core] absent
+            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] in ["a", "b"], tags[core] absent
         "#]],
     )
     .await;
     check_plan(
         "SELECT value FROM load WHERE host LIKE 'a%' AND core ~ '^[0-9]+'",
         expect![[r#"
-        CooperativeExec
-          NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] like "a%", tags[core] ~ "^[0-9]+"
-    "#]],
+            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] like "a%", tags[core] ~ "^[0-9]+"
+        "#]],
     )
     .await;
     check_plan(
         "SELECT value FROM samples WHERE metric LIKE 'lo%' AND tags['core'] = '0'",
         expect![[r#"
-        CooperativeExec
-          NodeLeafExec: Rows: Sample, columns=[value], metric like "lo%", tags[core] in ["0"]
-    "#]],
+            NodeLeafExec: Rows: Sample, columns=[value], metric like "lo%", tags[core] in ["0"]
+        "#]],
     )
     .await;
     check_plan(
         "SELECT value FROM samples WHERE metric = 'load' AND host >= 'b' AND node = 'n1'",
         expect![[r#"
-        CooperativeExec
-          NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] >= "b", node in ["n1"]
-    "#]],
+            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], tags[host] >= "b", node in ["n1"]
+        "#]],
     )
     .await;
 }
@@ -351,6 +346,141 @@ async fn ranges_of_time_reach_the_leaf() {
 }
 
 #[tokio::test]
+async fn ranges_of_values_reach_the_leaf() {
+    let mut plans = String::new();
+    for sql in [
+        "SELECT ts FROM load WHERE value > 90 AND host = 'a'",
+        "SELECT ts FROM load WHERE 90 <= value AND value < 100.5",
+        "SELECT ts FROM samples WHERE value BETWEEN -1 AND 1e3",
+        "SELECT ts FROM samples WHERE value = 2",
+        "SELECT ts FROM samples WHERE NOT value >= 2 AND metric = 'load'",
+        "SELECT value FROM load WHERE value > 1 LIMIT 2",
+    ] {
+        let plan = Asked::load(LOAD).plan(sql).await;
+        assert!(!plan.contains("FilterExec"), "{sql}\n{plan}");
+        plans += plan.lines().last().unwrap().trim();
+        plans.push('\n');
+    }
+    expect![[r#"
+        NodeLeafExec: Rows: Sample, columns=[ts], metric in ["load"], tags[host] in ["a"], value > 90.0
+        NodeLeafExec: Rows: Sample, columns=[ts], metric in ["load"], value >= 90.0 AND value < 100.5
+        NodeLeafExec: Rows: Sample, columns=[ts], value >= -1.0 AND value <= 1000.0
+        NodeLeafExec: Rows: Sample, columns=[ts], value >= 2.0 AND value <= 2.0
+        NodeLeafExec: Rows: Sample, columns=[ts], metric in ["load"], value < 2.0
+        NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], value > 1.0, limit=2
+    "#]]
+    .assert_eq(&plans);
+    // All of the values of a series, or a digest of it would say too much.
+    check_plan(
+        "SELECT host, max(value) FROM load WHERE value < 3 GROUP BY host",
+        expect![[r#"
+        AggregateExec: mode=FinalPartitioned, gby=[host@0 as host], aggr=[max(load.value)]
+          RepartitionExec: partitioning=Hash([host@0], 2), input_partitions=2
+            AggregateExec: mode=Partial, gby=[host@1 as host], aggr=[max(load.value)]
+              NodeLeafExec: Rows: Sample, columns=[value, tags[host]], metric in ["load"], value < 3.0
+    "#]],
+    )
+    .await;
+    // What a function makes of samples are no samples.
+    for sql in [
+        "SELECT * FROM downsample('load', '1 minute', 'max') WHERE value > 2",
+        "SELECT * FROM asof('load', 'mem') WHERE load > 2",
+    ] {
+        let plan = Asked::load(LOAD).plan(sql).await;
+        assert!(plan.contains("FilterExec"), "{sql}\n{plan}");
+    }
+}
+
+#[tokio::test]
+async fn a_test_of_values_in_the_leaf_finds_what_one_above_it_finds() {
+    let asked = Asked::load("load{host=a} 0:1 60:2 120:3\nload{host=b} 0:0.1 60:2.5 120:-7");
+    let special = [0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2.0, 1e300, 5e-324];
+    asked.put("load", &[("host", "c")], (0..).zip(special.map(Value::Float)));
+    let mixed = [Value::Int(2), Value::Float(2.0), Value::Int((1 << 53) + 1), Value::Int(i64::MIN)];
+    asked.put("load", &[("host", "d")], (0..).zip(mixed));
+    for state in ["in memory", "in a segment", "written again"] {
+        if state == "in a segment" {
+            asked.db.flush().unwrap();
+        } else if state == "written again" {
+            // A value that passes is behind one that does not, and the other way round.
+            asked.put("load", &[("host", "a")], [(60, Value::Int(0)), (120, Value::Int(2))].into_iter());
+        }
+        for condition in [
+            "value > 2",
+            "2 > value",
+            "value >= 2",
+            "value <= 2",
+            "value = 2",
+            "value <> 2",
+            "value > 0",
+            "value >= 0",
+            "value < 0",
+            "value = 0.0",
+            "value = -0.0",
+            "value >= -0.0 AND value <= 0.0",
+            "value BETWEEN -7 AND 0.1",
+            "value NOT BETWEEN -7 AND 0.1",
+            "value > 2 AND value < 2.6",
+            "value > 3 AND value < 2",
+            "value > 'NaN'",
+            "value >= 'NaN'",
+            "value < 'Infinity'",
+            "value >= 9007199254740993",
+            "value IN (1, 2, 2.5)",
+            "value > 2 OR host = 'a'",
+            "value > NULL",
+            "NOT value > 2",
+            "value > 1 AND host <> 'c' AND ts > '2024-01-01T00:00:30Z'",
+        ] {
+            let rows = |condition: &str| {
+                format!("SELECT host, ts, value, value_int FROM load WHERE {condition} ORDER BY host, ts")
+            };
+            let found = asked.answer(&rows(condition)).await;
+            // What is drawn at random is known to nobody before the rows are there.
+            let above = asked.answer(&rows(&format!("({condition}) OR random() > 2"))).await;
+            assert_eq!(found, above, "{state}: {condition}");
+            assert!(found.starts_with('+'), "{found}");
+            let first =
+                asked.answer(&format!("SELECT count(*) FROM (SELECT 1 FROM load WHERE {condition} LIMIT 3)")).await;
+            let counted =
+                asked.answer(&format!("SELECT least(count(*), 3) AS \"count(*)\" FROM load WHERE {condition}")).await;
+            assert_eq!(first, counted, "{state}: {condition}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn values_are_tested_of_each_job_and_of_each_node() {
+    let expected = expect![[r#"
+        +-----+----------------------+-------+
+        | job | ts                   | value |
+        +-----+----------------------+-------+
+        | a   | 2024-01-01T00:01:00Z | 1.5   |
+        | b   | 2024-01-01T00:01:00Z | 2.5   |
+        +-----+----------------------+-------+"#]];
+    expected.assert_eq(&two_runs().answer("SELECT job, ts, value FROM loss WHERE value < 5 ORDER BY job").await);
+    let expected = expect![[r#"
+        +----------------------+-------+
+        | ts                   | value |
+        +----------------------+-------+
+        | 2024-01-01T00:01:00Z | 2.5   |
+        +----------------------+-------+"#]];
+    expected.assert_eq(&two_runs().answer("SELECT ts, value FROM loss WHERE value BETWEEN 2 AND 3").await);
+    let expected = expect![[r#"
+        +------+------+----------------------+-------+
+        | node | host | ts                   | value |
+        +------+------+----------------------+-------+
+        | n1   | a    | 2024-01-01T00:01:00Z | 4.0   |
+        | n1   | a    | 2024-01-01T00:02:00Z | 6.0   |
+        | n1   | c    | 2024-01-01T00:00:00Z | 5.0   |
+        | n2   | b    | 2024-01-01T00:00:00Z | 3.0   |
+        +------+------+----------------------+-------+"#]];
+    expected.assert_eq(
+        &two_nodes().answer("SELECT node, host, ts, value FROM load WHERE value > 1 ORDER BY 1, 2, 3").await,
+    );
+}
+
+#[tokio::test]
 async fn a_limit_reaches_the_leaf_only_when_all_filters_do() {
     check_plan(
         "SELECT value FROM load WHERE host = 'a' LIMIT 2",
@@ -362,11 +492,11 @@ async fn a_limit_reaches_the_leaf_only_when_all_filters_do() {
     )
     .await;
     check_plan(
-        "SELECT value FROM load WHERE value > 1 LIMIT 2",
+        "SELECT value_int FROM load WHERE value_int > 1 LIMIT 2",
         expect![[r#"
         CoalescePartitionsExec: fetch=2
-          FilterExec: value@0 > 1, fetch=2
-            NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"]
+          FilterExec: value_int@0 > 1, fetch=2
+            NodeLeafExec: Rows: Sample, columns=[value_int], metric in ["load"]
     "#]],
     )
     .await;
@@ -375,12 +505,11 @@ async fn a_limit_reaches_the_leaf_only_when_all_filters_do() {
 #[tokio::test]
 async fn single_tags_out_of_the_map_are_asked_of_the_leaf() {
     check_plan(
-        "SELECT tags['core'] AS core, upper(tags['host']), ts FROM samples WHERE value > 2",
+        "SELECT tags['core'] AS core, upper(tags['host']), ts FROM samples WHERE value_int > 2",
         expect![[r#"
             ProjectionExec: expr=[__datafusion_extracted_1@0 as core, upper(__datafusion_extracted_2@1) as upper(samples.tags[host]), ts@2 as ts]
-              FilterExec: value@3 > 2, projection=[__datafusion_extracted_1@0, __datafusion_extracted_2@1, ts@2]
-                CooperativeExec
-                  NodeLeafExec: Rows: Sample, columns=[tags[core], tags[host], ts, value]
+              FilterExec: value_int@3 > 2, projection=[__datafusion_extracted_1@0, __datafusion_extracted_2@1, ts@2]
+                NodeLeafExec: Rows: Sample, columns=[tags[core], tags[host], ts, value_int]
         "#]],
     )
     .await;

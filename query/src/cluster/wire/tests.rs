@@ -1,6 +1,8 @@
+use std::ops::Bound;
+
 use chrono_tz::Tz;
 use datafusion::prelude::SessionContext;
-use telem_engine::{SeriesKey, Step, TagSet, TimeRange, Timestamp};
+use telem_engine::{SeriesKey, Step, TagSet, TimeRange, Timestamp, ValueRange};
 
 use super::*;
 use crate::leaf::names::{NameSubject, NameTest, Order};
@@ -41,6 +43,8 @@ fn a_request_for_rows_means_the_same_on_the_other_side() {
             (NameSubject::Tag("l".to_owned()), NameTest::Absent),
         ],
         range: TimeRange::new(Timestamp::MIN, Timestamp::from_micros(i64::MAX - 1)),
+        // NaN is no number of JSON.
+        values: ValueRange::new(Bound::Excluded(-0.0), Bound::Included(f64::NAN)),
         limit: Some(7),
         sorted_by: None,
     };
@@ -97,14 +101,18 @@ fn a_request_for_series_means_the_same_on_the_other_side() {
 }
 
 #[test]
-fn what_is_no_leaf_is_refused() {
+fn what_is_no_leaf_or_of_another_version_is_refused() {
     let converter = datafusion_proto::physical_plan::DefaultPhysicalProtoConverter {};
     let task = SessionContext::new().task_ctx();
     for bytes in [&b""[..], b"{}", b"{\"node\":\"a\",\"partitions\":1,\"columns\":[\"a\"],\"request\":{\"Rows\":{}}}"] {
         let error = LeafCodec.try_decode(bytes, &[], &task, &converter).unwrap_err();
         assert!(error.to_string().contains("a leaf that cannot be read"), "{error}");
     }
-    let text = r#"{"node":"a","partitions":1,"columns":[],"request":{"Rows":{"rows":"Node","columns":["Node"],"tests":[],"range":[0,1],"limit":null}}}"#;
+    let text = r#"{"node":"a","partitions":1,"columns":[],"request":{"Rows":{"rows":"Node","columns":["Node"],"tests":[],"range":[0,1],"values":[0,1],"limit":null}}}"#;
     let error = LeafCodec.try_decode(text.as_bytes(), &[], &task, &converter).unwrap_err();
     assert!(error.to_string().contains("a leaf of 1 columns names 0"), "{error}");
+    // A condition that is not known here would not be applied.
+    let later = text.replace("\"limit\"", "\"newer\":1,\"limit\"");
+    let error = LeafCodec.try_decode(later.as_bytes(), &[], &task, &converter).unwrap_err();
+    assert!(error.to_string().contains("unknown field `newer`"), "{error}");
 }

@@ -14,13 +14,13 @@ use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
 pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &SchemaRef, part: Part) -> Result<Batches> {
-    if request.range.is_empty() || request.limit == Some(0) {
+    if request.range.is_empty() || request.values.is_empty() || request.limit == Some(0) {
         return Ok(Box::new(std::iter::empty()));
     }
     let selected = request.select(&context.snapshot)?;
     let columns = scanned(&request.columns);
     let ranges = ranges(request, context);
-    let (seamless, limit) = (ranges.len() == 1, request.limit);
+    let (seamless, values, limit) = (ranges.len() == 1, request.values, request.limit);
     let (snapshot, scan_columns) = (context.snapshot.clone(), columns.clone());
     let named = Arc::new(SampleRows {
         context: context.clone(),
@@ -32,7 +32,7 @@ pub(super) fn batches(request: &RowsRequest, context: &LeafContext, schema: &Sch
         let (snapshot, columns, named) = (snapshot.clone(), scan_columns.clone(), Arc::clone(&named));
         let scan = ranges.clone().into_iter().flat_map(move |range| {
             let (series, columns) = (series.clone(), columns.clone());
-            snapshot.scan(ScanRequest { series, range, columns, batch_rows, limit })
+            snapshot.scan(ScanRequest { series, range, columns, values, batch_rows, limit })
         });
         Box::new(scan.map(move |batch| named.batch(&batch.map_err(engine_error)?)))
     };

@@ -12,7 +12,9 @@ use arrow::array::{Array, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::Result;
-use telem_engine::{ScanColumn, ScanRequest, SeriesId, SeriesIndex, SeriesKey, Snapshot, TimeRange, Timestamp};
+use telem_engine::{
+    ScanColumn, ScanRequest, SeriesId, SeriesIndex, SeriesKey, Snapshot, TimeRange, Timestamp, ValueRange,
+};
 
 use super::samples::engine_error;
 use crate::options::BATCH_ROWS;
@@ -108,7 +110,7 @@ impl CountedRows {
         let range = TimeRange::new(Timestamp::from_micros(first), Timestamp::from_micros(last.saturating_add(1)));
         let columns = vec![ScanColumn::Ts, ScanColumn::Value, ScanColumn::Int, ScanColumn::Series];
         let (series, batch_rows, limit) = (self.of_counter.keys().copied().collect(), BATCH_ROWS, None);
-        for batch in snapshot.scan(ScanRequest { series, range, columns, batch_rows, limit }) {
+        for batch in snapshot.scan(ScanRequest { series, range, columns, values: ValueRange::ALL, batch_rows, limit }) {
             let batch = batch.map_err(engine_error)?;
             let counted = batch.column(0).as_primitive::<TimestampMicrosecondType>().values();
             let counters = batch.column(3).as_primitive::<UInt32Type>().values();

@@ -9,7 +9,7 @@ use arrow::array::{ArrayRef, AsArray, RecordBatch, TimestampMicrosecondArray};
 use arrow::datatypes::{SchemaRef, TimestampMicrosecondType, UInt32Type};
 use datafusion::common::internal_err;
 use datafusion::error::Result;
-use telem_engine::{ScanColumn, ScanRequest, SeriesId};
+use telem_engine::{ScanColumn, ScanRequest, SeriesId, ValueRange};
 
 use super::samples::{engine_error, ranges};
 use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, known, unanswerable};
@@ -30,7 +30,14 @@ pub(super) fn stretches(
     let (snapshot, series) = (context.snapshot.clone(), part.of(&selected).to_vec());
     let scan = ranges(request, context).into_iter().flat_map(move |range| {
         let (series, columns) = (series.clone(), vec![ScanColumn::Series, ScanColumn::Ts]);
-        snapshot.scan(ScanRequest { series, range, columns, batch_rows: BATCH_ROWS, limit: None })
+        snapshot.scan(ScanRequest {
+            series,
+            range,
+            columns,
+            values: ValueRange::ALL,
+            batch_rows: BATCH_ROWS,
+            limit: None,
+        })
     });
     Ok(Box::new(StretchBatches {
         scan: Some(Box::new(scan)),
