@@ -206,7 +206,8 @@ impl Queries {
             due: ticket.due(),
             missing: Arc::clone(&missing),
         };
-        let asked = ask::sql(Arc::clone(inner), question);
+        // Planning has a large future, and it is handed on several times before it runs.
+        let asked = Box::pin(ask::sql(Arc::clone(inner), question));
         let batches = inner.workers.stream(ticket, stop, asked).await?;
         let mut missing = std::mem::take(&mut *missing.lock().unwrap_or_else(PoisonError::into_inner));
         missing.extend_from_slice(&inner.options.absent);
@@ -320,7 +321,10 @@ impl QueryService {
     }
 
     fn leaf_context(&self, snapshot: Snapshot) -> LeafContext {
-        LeafContext { spare: self.workers.spare(), ..LeafContext::counted(snapshot, self.workers.reading()) }
+        LeafContext {
+            spare: self.workers.spare().of_another(),
+            ..LeafContext::counted(snapshot, self.workers.reading())
+        }
     }
 
     /// Where the leaves of a query read: on its thread where it is about a few series of ours alone, since handing them

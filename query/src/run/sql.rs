@@ -34,7 +34,7 @@ use crate::leaf::{LeafContext, LeafThread};
 use crate::options::QueryOptions;
 use crate::question::ago;
 use crate::relative::{self, Anchor};
-use crate::session::plain::{PlainRules, PlainSession, is_plain};
+use crate::session::plain::{PlainPlan, PlainRules, PlainSession};
 use crate::view::View;
 
 /// Longest text of a query.
@@ -99,10 +99,12 @@ async fn physical(
         state.config_mut().options_mut().execution.target_partitions = 1;
     }
     let planner = Arc::clone(state.query_planner());
-    let plan = if is_little && is_plain(&optimized) {
-        planner.create_physical_plan(&optimized, &PlainSession { state, rules: plain }).await?
-    } else {
-        planner.create_physical_plan(&optimized, state).await?
+    let plan = match PlainPlan::of(&optimized).filter(|_| is_little) {
+        Some(found) => {
+            let rules = plain.physical(&found);
+            planner.create_physical_plan(&optimized, &PlainSession { state, rules }).await?
+        }
+        None => planner.create_physical_plan(&optimized, state).await?,
     };
     guard::planned(bounds.map(|(value_bytes_max, _)| value_bytes_max));
     yielding(plan)
@@ -110,11 +112,9 @@ async fn physical(
 
 /// As [`SessionState::optimize`], by the rules that the plan needs.
 fn optimized(logical: &LogicalPlan, state: &SessionState, plain: &PlainRules) -> Result<LogicalPlan> {
-    if matches!(logical, LogicalPlan::Explain(_)) || !is_plain(logical) {
-        return Ok(state.optimize(logical)?);
-    }
+    let Some(found) = PlainPlan::of(logical) else { return Ok(state.optimize(logical)?) };
     let analyzed = state.analyzer().execute_and_check(logical.clone(), state.config_options(), |_, _| {})?;
-    Ok(plain.logical.optimize(analyzed, state, |_, _| {})?)
+    Ok(plain.optimize(analyzed, &found, state)?)
 }
 
 /// The same explanation, with the stages that the plan is cut into.

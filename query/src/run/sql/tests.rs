@@ -25,7 +25,7 @@ fn asked(one_thread_rows_max: u64) -> Asked {
     asked
 }
 
-const PLAIN: [&str; 14] = [
+const PLAIN: [&str; 21] = [
     "SELECT ts, value FROM load WHERE host = 'a1' ORDER BY ts",
     "SELECT ts, host, value FROM load WHERE value > 24 AND rack = 'a' ORDER BY host, ts",
     "SELECT ts, value * 2 AS twice FROM load WHERE host IN ('a1', 'b1') ORDER BY twice DESC, ts, value LIMIT 7",
@@ -40,6 +40,13 @@ const PLAIN: [&str; 14] = [
     "SELECT 1 + 2 AS three",
     "SELECT upper(host) AS name, stddev(value) FROM load WHERE host LIKE 'a%' GROUP BY host ORDER BY 1",
     "SELECT count(*) FROM load WHERE false",
+    "SELECT host, max(value) FROM load GROUP BY host HAVING host = 'a1' AND max(value) > 3 ORDER BY 1 LIMIT 2",
+    "SELECT CAST(ts AS DATE) AS day, count(*) FROM load GROUP BY 1 HAVING CAST(ts AS DATE) = '2024-01-01' ORDER BY 1",
+    "SELECT host, rack, sum(value) FROM load GROUP BY ROLLUP (host, rack) ORDER BY 1, 2",
+    "SELECT host FROM load WHERE rack = 'a' ORDER BY ts, host LIMIT 4",
+    "SELECT count(*) FILTER (WHERE value > 3) AS high, count(*) FROM load WHERE host = 'a1'",
+    "SELECT tags['host'] AS host, value FROM samples WHERE tags['rack'] = 'a' AND metric = 'load' ORDER BY ts, 1 LIMIT 5",
+    "SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS v (n, name) WHERE n > 1",
 ];
 const OTHERS: [&str; 8] = [
     "SELECT DISTINCT rack FROM load ORDER BY rack",
@@ -95,26 +102,67 @@ fn every_rule_that_plain_plans_do_without_is_there() {
 async fn rules_that_are_left_out_change_no_plain_plan() {
     let (asked, options) = (asked(64 << 10), QueryOptions { one_thread_rows_max: 64 << 10, ..options() });
     let session = Session::new(&options).unwrap();
-    let all = PlainRules::all(session.template());
     let view = View::alone(asked.db.snapshot());
-    for sql in PLAIN {
-        let mut plans = Vec::new();
-        for rules in [session.plain(), &all] {
-            let context = LeafContext::new(view.snapshot.clone());
-            let mut state = session.state(&context, &view, options.clock.now(), RowOrder::Any);
-            let logical = state.statement_to_plan(parse(sql).unwrap()).await.unwrap();
-            assert!(is_plain(&logical), "{sql}");
-            let plan = physical(&logical, &mut state, &view, rules).await.unwrap();
-            plans.push(displayable(&*plan).indent(true).to_string());
-        }
-        assert_eq!(plans[0], plans[1], "{sql}");
+    let state = || {
+        let context = LeafContext::new(view.snapshot.clone());
+        session.state(&context, &view, options.clock.now(), RowOrder::Any)
+    };
+    // Each pass counts on where it names what it takes out of several expressions.
+    let numbers = regex::Regex::new(r"(__[a-z]+_[a-z]+_)\d+").unwrap();
+    for sql in PLAIN.map(str::to_owned).into_iter().chain(made_up()) {
+        let mut plain = state();
+        let logical = plain.statement_to_plan(parse(&sql).unwrap()).await.unwrap();
+        assert!(PlainPlan::of(&logical).is_some(), "{sql}");
+        let plan = physical(&logical, &mut plain, &view, session.plain()).await.unwrap();
+        // By all rules, on one thread as well.
+        let mut all = state();
+        let context = LeafContext { thread: LeafThread::OfTheQuery, ..LeafContext::new(view.snapshot.clone()) };
+        all.config_mut().set_extension(Arc::new(context));
+        all.config_mut().options_mut().execution.target_partitions = 1;
+        let expected = all.query_planner().create_physical_plan(&all.optimize(&logical).unwrap(), &*all).await.unwrap();
+        let shown = |plan: Arc<dyn ExecutionPlan>| {
+            numbers.replace_all(&displayable(&*plan).indent(true).to_string(), "$1").into_owned()
+        };
+        assert_eq!(shown(plan), shown(expected), "{sql}");
     }
     for sql in OTHERS {
-        let context = LeafContext::new(view.snapshot.clone());
-        let state = session.state(&context, &view, options.clock.now(), RowOrder::Any);
-        let logical = state.statement_to_plan(parse(sql).unwrap()).await.unwrap();
-        assert_eq!(is_plain(&logical), sql.starts_with("WITH"), "{sql}");
+        let logical = state().statement_to_plan(parse(sql).unwrap()).await.unwrap();
+        assert_eq!(PlainPlan::of(&logical).is_some(), sql.starts_with("WITH"), "{sql}");
     }
+}
+
+/// Plain statements of parts that are put together in all ways.
+fn made_up() -> impl Iterator<Item = String> {
+    let selects = [
+        // Whose samples they are is not told without reading.
+        "ts, value, value_int, host, rack, node",
+        "ts, value",
+        "value, host AS h, ts",
+        "upper(host), value + 1 AS more, ts",
+        "count(*), max(value)",
+        "host, avg(value) AS mean",
+        "time_bucket('1m', ts) AS minute, rack, sum(value), last(value, ts)",
+        "upper(host), count(*) + 1 AS more",
+    ];
+    let filters = [
+        "",
+        "WHERE host = 'a1'",
+        "WHERE value > 3 AND ts >= '2024-01-01T00:00:10Z' AND host IN ('a1', 'b1')",
+        "WHERE value_int IS NULL OR value * 2 > 7",
+        "WHERE host LIKE 'a%' AND value_int > 2 AND upper(rack) = 'A' AND 1 = 1",
+        "WHERE 1 = 2 AND value > 3",
+        "WHERE host = 'a1' AND host = 'b1'",
+        "WHERE value = 1 AND value = 2 AND value_int > 0",
+        "WHERE ts > now() - INTERVAL '1 hour' AND CASE WHEN host = 'a1' THEN value > 3 ELSE true END",
+        "AS l WHERE l.host = 'a1' AND NOT (l.value < 2)",
+    ];
+    let orders = ["", "ORDER BY 1", "ORDER BY 2 DESC, 1", "LIMIT 3", "ORDER BY 1, 2 LIMIT 4 OFFSET 1", "LIMIT 0"];
+    let groups = ["", "", "", "", "", "GROUP BY host", "GROUP BY 1, 2", "GROUP BY 1"];
+    selects.into_iter().zip(groups).flat_map(move |(select, group)| {
+        filters.into_iter().flat_map(move |filter| {
+            orders.into_iter().map(move |order| format!("SELECT {select} FROM load {filter} {group} {order}"))
+        })
+    })
 }
 
 #[tokio::test]
