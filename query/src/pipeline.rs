@@ -36,6 +36,12 @@ impl Line {
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
+
+    /// Adds what comes later.
+    pub fn append(&mut self, later: Line) {
+        self.times.extend(later.times);
+        self.values.append(later.values);
+    }
 }
 
 impl Default for Line {
@@ -97,6 +103,12 @@ impl Pipeline {
             (Some(_), Fidelity::OpenTsdb) => Between::HoldFromStart,
         };
         Self { start: query.start, end: query.end, window, buckets, rate: query.rate, between }
+    }
+
+    /// The same steps where only this is read.
+    #[must_use]
+    pub fn of_window(self, window: TimeRange) -> Self {
+        Self { window, ..self }
     }
 
     /// The first step, from the samples of a series in [`Pipeline::window`].

@@ -44,17 +44,19 @@ const PIECES_OF_CORE: usize = 2;
 /// How often who waits for the pieces of others looks whether anybody still waits for the answer.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How many questions run, and so how many cores are spare. Clones share one count; by default there are none.
+/// How many questions run, and so how many cores are spare. Clones are of the same question; by default there are none.
 #[derive(Clone, Debug, Default)]
 pub struct SpareCores {
     questions: Option<Arc<Questions>>,
+    /// How many the question has.
+    own: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct Questions {
     cores: usize,
     running: AtomicUsize,
-    /// Threads that work for one of them beside its own.
+    /// Threads that work for any of them beside its own.
     lent: AtomicUsize,
     /// In microseconds of the clock.
     crowded_until: AtomicU64,
@@ -102,17 +104,18 @@ impl Questions {
         }
     }
 
-    /// How many threads beside its own each question may have, where so many leaves are read.
-    fn others(&self, leaves: u64) -> usize {
-        let running = self.running.load(Ordering::Relaxed);
+    /// How many threads beside its own each question may have, where so many leaves are read, and how many cores no
+    /// question has.
+    fn share(&self, leaves: u64) -> (usize, usize) {
+        let (running, lent) = (self.running.load(Ordering::Relaxed), self.lent.load(Ordering::Relaxed));
         // What is read for heads is no question here.
-        let ours = running.max(1) + self.lent.load(Ordering::Relaxed);
-        let of_heads = usize::try_from(leaves).unwrap_or(usize::MAX).saturating_sub(ours);
-        let others = others(self.cores, running.saturating_add(of_heads));
-        if others == 0 {
-            return 0;
+        let of_heads = usize::try_from(leaves).unwrap_or(usize::MAX).saturating_sub(running.max(1) + lent);
+        let running = running.saturating_add(of_heads);
+        let others = others(self.cores, running);
+        if others == 0 || self.is_crowded() {
+            return (0, 0);
         }
-        if self.is_crowded() { 0 } else { others }
+        (others, self.cores.saturating_sub(running.max(1) + lent))
     }
 
     fn is_crowded(&self) -> bool {
@@ -125,6 +128,8 @@ impl Questions {
 #[derive(Debug)]
 pub(crate) struct LentCore {
     questions: Arc<Questions>,
+    /// How many the question has.
+    own: Arc<AtomicUsize>,
     reading: Reading,
     since: Duration,
 }
@@ -137,14 +142,15 @@ impl LentCore {
         }
     }
 
-    /// Whether it may begin with more work: no other question wants the core.
+    /// Whether it may begin with more work: its question has no more cores than it may have by now.
     pub(crate) fn may_go_on(&self) -> bool {
-        self.questions.others(self.reading.leaves()) > 0
+        self.own.load(Ordering::Relaxed) <= self.questions.share(self.reading.leaves()).0
     }
 }
 
 impl Drop for LentCore {
     fn drop(&mut self) {
+        self.own.fetch_sub(1, Ordering::Relaxed);
         self.questions.lent.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -170,7 +176,13 @@ impl SpareCores {
     pub(super) fn in_pieces_of(sizes: PieceSizes, cores: usize, clock: Arc<dyn Clock>) -> Self {
         let (running, lent, crowded_until) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU64::new(0));
         let lates = AtomicU32::new(0);
-        Self { questions: Some(Arc::new(Questions { cores, running, lent, crowded_until, lates, clock, sizes })) }
+        let questions = Questions { cores, running, lent, crowded_until, lates, clock, sizes };
+        Self { questions: Some(Arc::new(questions)), own: Arc::default() }
+    }
+
+    /// The same for another question, which has none of them yet.
+    pub(crate) fn of_another(&self) -> Self {
+        Self { questions: self.questions.clone(), own: Arc::default() }
     }
 
     /// One more question, until what this returns is dropped.
@@ -202,18 +214,22 @@ impl SpareCores {
         }
     }
 
-    /// How many more threads a question may have now, where so many leaves are read.
+    /// How many more threads the question may have now, where so many leaves are read.
     fn others(&self, leaves: u64) -> usize {
         let Some(questions) = &self.questions else { return 0 };
-        questions.others(leaves).saturating_sub(questions.lent.load(Ordering::Relaxed))
+        let (share, free) = questions.share(leaves);
+        share.saturating_sub(self.own.load(Ordering::Relaxed)).min(free)
     }
 
     /// One of them, if there is one.
     fn lend(&self, reading: &Reading) -> Option<LentCore> {
         let questions = self.questions.as_ref().filter(|_| self.others(reading.leaves()) > 0)?;
-        questions.lent.fetch_add(1, Ordering::Relaxed);
-        let since = questions.now();
-        Some(LentCore { questions: Arc::clone(questions), reading: reading.clone(), since })
+        // Others may take cores at the same moment.
+        let is_left = |lent: usize| (lent + 1 < questions.cores).then_some(lent + 1);
+        questions.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_left).ok()?;
+        self.own.fetch_add(1, Ordering::Relaxed);
+        let (own, since) = (Arc::clone(&self.own), questions.now());
+        Some(LentCore { questions: Arc::clone(questions), own, reading: reading.clone(), since })
     }
 }
 
@@ -222,14 +238,14 @@ fn others(cores: usize, running: usize) -> usize {
     (cores / running.max(1)).saturating_sub(1)
 }
 
-/// In how many pieces so many rows of so many series are read.
-fn pieces(rows: u64, series: usize, cores: usize, sizes: PieceSizes) -> usize {
+/// In how many pieces so many rows are read.
+fn pieces(rows: u64, cores: usize, sizes: PieceSizes) -> usize {
     if cores < 2 || rows < sizes.shared_rows_min {
         return 1;
     }
     let of_cores = (rows / sizes.rows_min.max(1)).min((cores * PIECES_OF_CORE) as u64);
     let pieces = of_cores.max(rows / PIECE_ROWS_MAX);
-    usize::try_from(pieces).unwrap_or(usize::MAX).clamp(1, series.max(1))
+    usize::try_from(pieces).unwrap_or(usize::MAX).max(1)
 }
 
 impl LeafContext {
@@ -238,7 +254,7 @@ impl LeafContext {
         self.spare.lend(&self.reading)
     }
 
-    /// In how many pieces `series` are read, and of how many rows, where `rows` tells those of all.
+    /// In how many pieces so many series are read, and of how many rows, where `rows` tells those of all.
     pub(super) fn pieces(&self, series: usize, rows: impl FnOnce() -> u64) -> (usize, u64) {
         let Some(questions) = self.spare.questions.as_ref().filter(|questions| questions.cores > 1) else {
             return (1, 0);
@@ -249,7 +265,7 @@ impl LeafContext {
             0 if weight >= LONG_ROWS_MIN => questions.cores,
             others => others + 1,
         };
-        (pieces(weight, series, cores, questions.sizes), rows)
+        (pieces(weight, cores, questions.sizes), rows)
     }
 
     /// What `work` makes of each of `pieces`, in their order.

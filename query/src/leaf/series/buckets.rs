@@ -8,15 +8,15 @@ use std::vec;
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use arrow::record_batch::RecordBatch;
 use datafusion::error::DataFusionError;
-use telem_engine::{ExactSum, SeriesId, Snapshot, TimeRange, Timestamp};
+use telem_engine::{ExactSum, SeriesId, Snapshot, Step, TimeRange, Timestamp};
 
 use super::grouped::{ChunkCut, GroupChunk};
 use super::naming::SeriesNumbers;
 use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
 use crate::leaf::Part;
-use crate::pipeline::Pipeline;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
+use crate::pipeline::{Line, Pipeline};
 use crate::question::TsQuery;
 use crate::question::aggregator::{Parts, Side};
 use crate::question::tags::encode_tags;
@@ -86,19 +86,28 @@ impl BucketBatches {
     }
 
     /// What all series of some groups contribute.
-    fn added_up(&mut self, chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
-        let (pieces, whole) = self.pieces(&chunk, grid);
-        if pieces == 1 {
-            let mut chunk = chunk;
-            let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, self.named.as_mut())?;
-            return sums.batches(&self.source, &chunk.names);
-        }
+    fn added_up(&mut self, mut chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let (pieces, at) = match self.pieces(&chunk, grid) {
+            Pieces::One => {
+                let lines = self.source.lines(&self.pipeline, chunk.series.clone());
+                let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
+                return sums.batches(&self.source, &chunk.names);
+            }
+            Pieces::OfTime(ranges) => {
+                let lines = self.lines_of(ranges, chunk.series.clone())?;
+                let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
+                return sums.batches(&self.source, &chunk.names);
+            }
+            Pieces::OfSeries(pieces, at) => (pieces, at),
+        };
+        let whole = at == ChunkCut::BetweenGroups;
         let (source, pipeline, is_named) = (Arc::clone(&self.source), self.pipeline, self.named.is_some());
         let names = Arc::clone(&chunk.names);
-        let pieces = chunk.cut(pieces, if whole { ChunkCut::BetweenGroups } else { ChunkCut::Anywhere });
+        let pieces = chunk.cut(pieces, at);
         let made = self.source.context.worked_off(pieces, move |mut piece| {
             let mut named = is_named.then(|| PresentSeries::new(&source));
-            let sums = added_up(&source, &pipeline, grid, &mut piece, named.as_mut())?;
+            let lines = source.lines(&pipeline, piece.series.clone());
+            let sums = added_up(&source, &pipeline, grid, &mut piece, lines, named.as_mut())?;
             let added =
                 if whole { PieceSums::Whole(sums.batches(&source, &piece.names)?) } else { PieceSums::Partly(sums) };
             Ok((added, named))
@@ -120,22 +129,72 @@ impl BucketBatches {
         Ok(batches)
     }
 
-    /// In how many pieces the series of a chunk are read, and whether no group is in two of them.
-    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> (usize, bool) {
+    /// How a chunk is cut, so that several threads read it.
+    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> Pieces {
         let SeriesSource { context, part, .. } = &*self.source;
         // Parts have threads of their own.
         if *part != Part::WHOLE || context.by_job.is_some() {
-            return (1, false);
+            return Pieces::One;
         }
+        let series = chunk.series.len();
         let rows = || rows_about(&context.snapshot, &chunk.series, self.pipeline.window);
-        let (pieces, rows) = context.pieces(chunk.series.len(), rows);
-        if pieces == 1 || chunk.is_together() && chunk.groups.len() >= GROUPS_OF_PIECE_MIN * pieces {
-            return (pieces, true);
+        let (pieces, rows) = context.pieces(series, rows);
+        if pieces == 1 {
+            return Pieces::One;
+        }
+        if series < pieces
+            && let Some(ranges) = self.ranges(pieces, &chunk.series)
+        {
+            return Pieces::OfTime(ranges);
+        }
+        let pieces = pieces.min(series);
+        if pieces > 1 && chunk.is_together() && chunk.groups.len() >= GROUPS_OF_PIECE_MIN * pieces {
+            return Pieces::OfSeries(pieces, ChunkCut::BetweenGroups);
         }
         // Buckets of all pieces wait, and are put together.
         let states = (grid.steps as u64).saturating_mul(chunk.groups.len() as u64);
         let waiting = usize::try_from(STATES_MAX / states.max(1)).unwrap_or(usize::MAX);
-        if rows / ROWS_OF_STATE_MIN >= states { (pieces.min(waiting).max(1), false) } else { (1, false) }
+        match pieces.min(waiting) {
+            pieces if pieces > 1 && rows / ROWS_OF_STATE_MIN >= states => Pieces::OfSeries(pieces, ChunkCut::Anywhere),
+            _ => Pieces::One,
+        }
+    }
+
+    /// The window in so many ranges, or fewer, for series whose buckets are made of their samples alone.
+    fn ranges(&self, count: usize, series: &[SeriesId]) -> Option<Vec<TimeRange>> {
+        let (step, _) = self.pipeline.in_engine()?;
+        // What cannot be read is told by who reads it.
+        let bounds = self.source.context.snapshot.time_bounds(series).ok()?.into_iter().flatten();
+        let bounds = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
+        whole_ranges(self.pipeline.window, step, bounds, count)
+    }
+
+    /// The lines of series, of each range by another thread.
+    fn lines_of(&self, ranges: Vec<TimeRange>, series: Vec<SeriesId>) -> Result<SeriesLines, DataFusionError> {
+        let (source, pipeline, of_all) = (Arc::clone(&self.source), self.pipeline, series.clone());
+        let made = self.source.context.worked_off(ranges, move |window| {
+            let lines = source.lines(&pipeline.of_window(window), of_all.clone());
+            lines
+                .map(|line| {
+                    source.check_wanted()?;
+                    line.map_err(|error| external(error.into()))
+                })
+                .collect::<Result<Vec<_>, _>>()
+        })?;
+        // A series that has no samples in some range is not there.
+        let mut made: Vec<_> = made.into_iter().map(|lines| lines.into_iter().peekable()).collect();
+        let whole = series.into_iter().filter_map(move |series| {
+            let mut whole = None::<Line>;
+            for lines in &mut made {
+                let Some((_, later)) = lines.next_if(|(next, _)| *next == series) else { continue };
+                match &mut whole {
+                    Some(whole) => whole.append(later),
+                    none => *none = Some(later),
+                }
+            }
+            whole.map(|whole| Ok((series, whole)))
+        });
+        Ok(Box::new(whole))
     }
 
     /// What series contribute, one after the other.
@@ -235,6 +294,39 @@ impl PresentSeries {
     }
 }
 
+/// `window` in so many ranges, or fewer, each with whole buckets, and with about as much of the time between the first and
+/// the last sample; `None` where these are in one bucket.
+pub(super) fn whole_ranges(
+    window: TimeRange,
+    step: Step,
+    (first, last): (Timestamp, Timestamp),
+    count: usize,
+) -> Option<Vec<TimeRange>> {
+    let micros = i128::from(step.micros());
+    let first = i128::from(step.ceil(first.max(window.start)).micros());
+    let steps = (i128::from(last.min(window.end).micros()) - first) / micros;
+    let count = count.min(usize::try_from(steps).unwrap_or(0));
+    if count < 2 {
+        return None;
+    }
+    let cut = |piece: usize| {
+        let at = first + steps * piece as i128 / count as i128 * micros;
+        i64::try_from(at).ok().map(Timestamp::from_micros)
+    };
+    let inner = (1..count).map(cut).collect::<Option<Vec<_>>>()?;
+    let bounds: Vec<Timestamp> = [window.start].into_iter().chain(inner).chain([window.end]).collect();
+    Some(bounds.windows(2).map(|bounds| TimeRange::new(bounds[0], bounds[1])).collect())
+}
+
+/// How a chunk is cut.
+enum Pieces {
+    One,
+    /// In so many.
+    OfSeries(usize, ChunkCut),
+    /// All series in each.
+    OfTime(Vec<TimeRange>),
+}
+
 /// What a piece of a chunk comes to.
 enum PieceSums {
     /// Of groups that no other piece has.
@@ -242,17 +334,17 @@ enum PieceSums {
     Partly(Sums),
 }
 
-/// What all series of a chunk, or of a piece of one, contribute.
+/// What all series of a chunk, or of a piece of one, contribute: those with `lines`.
 fn added_up(
     source: &SeriesSource,
     pipeline: &Pipeline,
     grid: SumGrid,
     chunk: &mut GroupChunk,
+    mut lines: SeriesLines,
     mut named: Option<&mut PresentSeries>,
 ) -> Result<Sums, DataFusionError> {
     let mut sums = Sums::new(grid, chunk.groups.clone());
     let mut rows = BucketRows::default();
-    let mut lines = source.lines(pipeline, chunk.series.clone());
     while let Some(mut walk) = next_series(source, pipeline, chunk, &mut lines, named.as_deref_mut())? {
         let mut finished = false;
         while !finished {

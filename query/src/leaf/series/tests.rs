@@ -6,8 +6,9 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
 use proptest::prelude::*;
-use telem_engine::{ExactSum, Step, Timestamp, Value};
+use telem_engine::{ExactSum, Step, TimeRange, Timestamp, Value};
 
+use super::buckets::whole_ranges;
 use super::grouped::{ChunkCut, GroupChunk};
 use super::{SeriesId, SeriesRequest, SeriesSplit, Yield};
 use crate::leaf::spare::PieceSizes;
@@ -279,6 +280,56 @@ fn many_groups_are_cut_where_one_ends_and_few_anywhere() {
         let alone = rows(&LeafContext::new(database.db.snapshot()), &request);
         for cores in 2..5 {
             assert_eq!(rows(&cut_for(cores, &database), &request), alone, "by {by:?}, {cores} cores");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_window_is_cut_where_buckets_begin(
+        start in -1_000_i64..1_000, length in 0..5_000_i64, step in 1..700_i64,
+        first in -2_000_i64..4_000, lasts in 0..6_000_i64, count in 1..9_usize,
+    ) {
+        let at = Timestamp::from_micros;
+        let (window, step) = (TimeRange::new(at(start), at(start + length)), Step::from_micros(step).unwrap());
+        let Some(ranges) = whole_ranges(window, step, (at(first), at(first + lasts)), count) else { return Ok(()) };
+        prop_assert!((2..=count).contains(&ranges.len()));
+        prop_assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (window.start, window.end));
+        for pair in ranges.windows(2) {
+            prop_assert_eq!(pair[0].end, pair[1].start);
+            prop_assert_eq!(step.floor(pair[0].end), pair[0].end);
+            prop_assert!(!pair[0].is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_long_series_is_read_in_ranges_of_time() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let _entered = runtime.enter();
+    let database = Asked::empty();
+    // The second has samples in a few of the ranges only, and some are written twice.
+    let value = |second: i64| Value::Float(second as f64 * 0.1 - 1e15 * f64::from(second % 7 == 0));
+    database.put("m", &[("host", "a")], (0..600).map(|second| (second, value(second))));
+    database.db.flush().unwrap();
+    database.put("m", &[("host", "a")], (300..330).map(|second| (second, Value::Int(second))));
+    database.put("m", &[("host", "b")], (40..45).chain([590]).map(|second| (second, value(second))));
+    for function in [Aggregator::Sum, Aggregator::Avg, Aggregator::Count, Aggregator::Dev, Aggregator::First] {
+        for (rate, seconds) in [(None, 1), (None, 7), (Some(Rate::default()), 7), (None, 250)] {
+            let query = asked(Aggregator::Sum, seconds, &["host"], rate);
+            let downsample = query.downsample.clone().map(|downsample| Downsample { function, ..downsample });
+            let query = Arc::new(TsQuery { downsample, ..query });
+            let request = SeriesRequest { query, yields: Yield::NamedBuckets, split: SeriesSplit::Evenly };
+            let alone = rows(&LeafContext::new(database.db.snapshot()), &request);
+            for cores in 2..5 {
+                assert_eq!(
+                    rows(&cut_for(cores, &database), &request),
+                    alone,
+                    "{function:?}, {seconds} s, {cores} cores"
+                );
+            }
         }
     }
 }
