@@ -170,6 +170,35 @@ fn a_run_is_moved_and_removed_but_never_while_somebody_writes_it() {
 }
 
 #[test]
+fn a_run_is_not_moved_into_another() {
+    let place = Place::new();
+    for (name, job) in [("runs/a", "1"), ("runs/b", "2"), ("runs/c", "3")] {
+        saved_run(&place, name, &[], job, 0);
+    }
+    let run = |words: &[&str]| {
+        let mut command = telem(words);
+        place.at_home(&mut command);
+        command.output().unwrap()
+    };
+    // Into a run, into a database of one, and to a name within a run.
+    for target in ["runs/b", "runs/b/", "runs/b/n1", "runs/b/n1/segments", "runs/b/new"] {
+        let refused = run(&["mv", "runs/a", target]);
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            refused.status.code() == Some(1) && told.contains("name a place that is not there"),
+            "{target}: {told}"
+        );
+        assert!(told.contains("runs/b") && told.contains("is a saved run, and") && told.contains("runs/a"), "{told}");
+    }
+    assert!(place.path().join("runs/a/n1").is_dir());
+    assert_eq!(std::fs::read_dir(place.path().join("runs/b")).unwrap().count(), 1);
+    // A database of a run may be moved to those of another, and renamed there.
+    std::fs::rename(place.path().join("runs/c/n1"), place.path().join("runs/c/n1-2")).unwrap();
+    assert!(answer(&place, &["mv", "runs/c/n1-2", "runs/b"]).contains("runs/b/n1-2"));
+    assert!(answer(&place, &["mv", "runs/b/n1-2", "runs/b/n1-3"]).contains("runs/b/n1-3"));
+}
+
+#[test]
 fn of_two_runs_in_one_directory_the_one_that_is_named_is_removed() {
     let place = Place::new();
     saved_run(&place, "runs/a", &["--name", "good"], "1", 0);

@@ -20,7 +20,7 @@ use telem_engine::disk::{Disk, OsDisk};
 use telem_engine::{Clock, SystemClock};
 
 use self::cache::RunCache;
-pub use self::find::all_below;
+pub use self::find::{all_below, is_database, is_run};
 use self::row::RunFilter;
 pub use self::row::{RUNNING_MAX_US, RunList, RunRow, run_dir};
 use super::CliFailure;

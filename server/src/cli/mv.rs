@@ -12,8 +12,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use telem_engine::{DbClaim, Options};
 
-use super::CliFailure;
 use super::saved_run::SavedRun;
+use super::{CliFailure, ls};
 use crate::info::shown;
 
 /// Bytes that are compared at once.
@@ -25,7 +25,8 @@ const WRITER: &str = "WRITER";
 ///
 /// To another file system it is copied under a hidden name, compared with what was copied, made durable, and given its
 /// name; then what was copied is removed, and nothing else. Everything in the directory of the run goes with it. A run
-/// that is still being written is refused, and so is a TARGET that is there, unless it is a directory to move into.
+/// that is still being written is refused, and so is a TARGET that is there, unless it is a directory to move into and no
+/// run itself.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct MvArgs {
@@ -50,6 +51,7 @@ Examples:
 pub fn run(args: &MvArgs) -> Result<(), CliFailure> {
     let run = SavedRun::find(&args.run)?;
     let target = target(&run.dir, &args.target)?;
+    check_outside(&run, &target)?;
     let claims = run.claim(&Options { take_over: args.take_over, ..Options::default() })?;
     let failed =
         |error: io::Error| CliFailure::Failed(format!("{} to {}: {error}", run.dir.display(), target.display()));
@@ -86,6 +88,22 @@ fn target(run: &Path, given: &Path) -> Result<PathBuf, CliFailure> {
         return Err(CliFailure::Failed(format!("{} lies in the run itself", target.display())));
     }
     Ok(target)
+}
+
+/// Whether the run stays one of its own at `target`: in another it would be one of that one's nodes, and be removed with
+/// it. A database of a run may become one of another.
+fn check_outside(run: &SavedRun, target: &Path) -> Result<(), CliFailure> {
+    let around: Vec<&Path> = target.ancestors().skip(1).collect();
+    let database = around.iter().find(|dir| ls::is_database(dir).unwrap_or(false));
+    let other = around.first().filter(|dir| !run.is_part() && run.dir.parent() != Some(**dir) && ls::is_run(dir));
+    match database.or(other) {
+        None => Ok(()),
+        Some(dir) => Err(CliFailure::Failed(format!(
+            "{} is a saved run, and {} would lie in it; name a place that is not there, or a directory that is no run",
+            dir.display(),
+            run.dir.display()
+        ))),
+    }
 }
 
 /// Makes a directory and those around it that are not there, and their names durable.

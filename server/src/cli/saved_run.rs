@@ -96,6 +96,11 @@ impl SavedRun {
         }
     }
 
+    /// Whether it is one database of the run in the directory around it.
+    pub fn is_part(&self) -> bool {
+        self.around.is_some()
+    }
+
     /// Keeps others from writing any database below it.
     ///
     /// # Errors

@@ -8,8 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use telem_engine::disk::OsDisk;
-use telem_engine::{DATABASE_FOLDERS, Db, MANIFEST_FILE, check};
+use telem_engine::{DATABASE_FOLDERS, Db, MANIFEST_FILE, Options, check};
 
+use super::row::run_dir;
 use super::spread::spread;
 
 /// Directories that are looked into at most, so that a walk that began at `/` by mistake ends.
@@ -119,8 +120,24 @@ pub fn all_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Whether `dir` is a saved run: a database, or the directory around those of its nodes. One that cannot be opened says
+/// no node, and so is in no run.
+pub fn is_run(dir: &Path) -> bool {
+    let is_of_run = |database: &Path| {
+        is_database(database).unwrap_or(false)
+            && Db::open_read_only(database, Options::default())
+                .and_then(|db| db.info())
+                .is_ok_and(|info| run_dir(database, &info.node) == dir)
+    };
+    is_database(dir).unwrap_or(false)
+        || fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| is_of_run(&entry.path()))
+}
+
 /// Whether `dir` holds a database, be it broken.
-fn is_database(dir: &Path) -> telem_engine::Result<bool> {
+///
+/// # Errors
+/// Where that cannot be found out.
+pub fn is_database(dir: &Path) -> telem_engine::Result<bool> {
     match Db::stands_in(dir, &OsDisk) {
         Ok(true) => Ok(true),
         Ok(false) => {
