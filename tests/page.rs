@@ -243,3 +243,33 @@ fn telem_open_prints_the_link_with_the_token() {
     let none = telem(["open"]).arg(dir.path()).output().unwrap();
     assert_eq!(none.status.code(), Some(1));
 }
+
+#[test]
+fn telem_open_of_a_killed_server_says_that_it_is_gone_and_prints_no_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("db");
+    let mut server = Server::serve(&data, &[]);
+    let (file, id) = (server.connection_file(), server.id());
+    server.kill();
+    let refused = |named: &Path| {
+        let done = telem(["open"]).arg(named).output().unwrap();
+        assert!(done.status.code() == Some(1) && done.stdout.is_empty(), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let advice = |data: &Path| format!("`telem replay {}` shows what it stored", data.display());
+    for named in [&data, &file] {
+        let said = refused(named);
+        assert!(said.contains(&format!("gone (process {id} on ")) && said.contains(&advice(&data)), "{said}");
+    }
+    // A writer came and went since, and the database has moved.
+    telem_engine::Db::open(&data, telem_engine::Options::default()).unwrap().close().unwrap();
+    let moved = dir.path().join("moved");
+    std::fs::rename(&data, &moved).unwrap();
+    let said = refused(&moved);
+    assert!(said.contains("is gone (process") && said.contains(&advice(&moved)), "{said}");
+    // Another server there has a file of its own.
+    let mut next = Server::serve(&moved, &[]);
+    next.wait_for_line("page http://");
+    let done = telem(["open"]).arg(&moved).output().unwrap();
+    assert!(String::from_utf8(done.stdout).unwrap().starts_with(&format!("http://{}/#token=", next.address)));
+}

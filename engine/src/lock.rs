@@ -203,6 +203,36 @@ impl WriterLock {
     }
 }
 
+/// What the lock of a database says to one who only looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockTrace {
+    /// There is no lock: nobody writes.
+    Free,
+    /// Its owner is dead and did not give it back.
+    Left(Process),
+    /// Its owner lives, or may: one on another host, or one that a damaged file does not name.
+    Held,
+}
+
+/// Who holds, or left, the lock of the database in `dir`. Nothing is changed.
+///
+/// # Errors
+/// Io, where the lock cannot be read, or the machine does not say.
+pub fn trace(dir: &Path, disk: &dyn Disk, machine: &dyn Machine) -> Result<LockTrace> {
+    let path = Layout::new(dir).writer();
+    let found = match disk::read_file(disk, &path, BYTES_MAX) {
+        Ok(found) => found,
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(LockTrace::Free),
+        Err(error) => return Err(error),
+    };
+    let me = machine.this_process().map_err(Error::io("learn the process of", &path))?;
+    let Ok(owner) = serde_json::from_slice::<Process>(&found) else { return Ok(LockTrace::Held) };
+    Ok(match judge(&owner, &me, machine.started(owner.pid)) {
+        Judgement::TakeOver => LockTrace::Left(owner),
+        Judgement::Alive | Judgement::Unknown => LockTrace::Held,
+    })
+}
+
 /// The owner of `stale`, if we may take over; else the owner and what to do.
 fn allowed(
     stale: &[u8],

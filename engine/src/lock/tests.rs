@@ -79,6 +79,25 @@ fn another_host_and_a_damaged_lock_need_a_persons_word() {
 }
 
 #[test]
+fn who_only_looks_sees_a_lock_that_is_free_held_or_left_by_the_dead_and_leaves_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let layout = Layout::new(dir.path());
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let seen = |host: &str, owner_started| {
+        trace(dir.path(), &*disk, &Faked(process(host, 2, "boot", 20), owner_started)).unwrap()
+    };
+    assert_eq!(seen("a", None), LockTrace::Free);
+    let owner = process("a", 1, "boot", 10);
+    let lock = WriterLock::acquire(&disk, &Faked(owner.clone(), None), &layout, LockClaim::IfFree).unwrap();
+    assert_eq!(seen("a", Some(10)), LockTrace::Held);
+    assert_eq!(seen("a", None), LockTrace::Left(owner));
+    assert_eq!(seen("b", None), LockTrace::Held, "nobody knows of another host");
+    lock.check().unwrap();
+    std::fs::write(layout.writer(), "{").unwrap();
+    assert_eq!(seen("a", None), LockTrace::Held);
+}
+
+#[test]
 fn linux_knows_this_process() {
     let me = Linux.this_process().unwrap();
     assert_eq!(me.pid, std::process::id());

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use clap::Args;
+use telem_engine::Options;
+use telem_engine::lock::{self, LockTrace};
 
-use super::CliFailure;
+use super::{CliFailure, ls};
 use crate::config;
 use crate::connection::{Connection, FILE_NAME};
+use crate::net::socket;
+use crate::shell::quoted;
 
 /// What opens an address, the first that there is.
 const OPENERS: [&str; 2] = ["xdg-open", "open"];
@@ -17,7 +21,7 @@ const OPENERS: [&str; 2] = ["xdg-open", "open"];
 ///
 /// The token stands behind a #, which browsers keep to themselves: the page takes it out of the address, and sends it
 /// with its questions. Without a name the connection file is that of TELEM_CONNECTION, which a job has. An address
-/// whose token is not known is printed as it is.
+/// whose token is not known is printed as it is. A connection file that a killed telem left is an error.
 #[derive(Debug, Args)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub struct OpenArgs {
@@ -81,7 +85,36 @@ fn of_connection(path: &Path) -> Result<String, CliFailure> {
             file.display()
         ))
     })?;
-    Ok(with_token(&connection.url, Some(&connection.token)))
+    match gone(&file, &connection) {
+        Some(why) => Err(CliFailure::Failed(why)),
+        None => Ok(with_token(&connection.url, Some(&connection.token))),
+    }
+}
+
+/// That the server which left this file is dead, and what to do. `None` where it lives, or may: of one on another host
+/// only a person knows.
+fn gone(file: &Path, connection: &Connection) -> Option<String> {
+    if connection.socket.as_deref().is_some_and(socket::is_served) {
+        return None;
+    }
+    // The database may have been moved since, together with the file.
+    let beside = file.parent().filter(|dir| ls::is_database(dir).unwrap_or(false));
+    let data = beside.unwrap_or(&connection.data);
+    let Options { disk, machine, .. } = Options::default();
+    let owner = match lock::trace(data, &*disk, &*machine).ok()? {
+        LockTrace::Held => return None,
+        LockTrace::Left(owner) => owner.to_string(),
+        LockTrace::Free => {
+            let is_here = config::node(None, &config::host_name()).is_ok_and(|here| here == connection.node);
+            connection.socket.as_ref().filter(|_| is_here)?;
+            format!("process {} on {}", connection.pid, connection.node)
+        }
+    };
+    let advice = match ls::is_database(data) {
+        Ok(true) => format!("`telem replay {}` shows what it stored", quoted(&data.to_string_lossy())),
+        _ => "`telem ls` lists saved runs, and `telem replay DIR` shows one".to_owned(),
+    };
+    Some(format!("the telem of {} is gone ({owner}) and did not end by itself; {advice}", file.display()))
 }
 
 /// `/#token=...`: what is behind the # is not sent.

@@ -190,6 +190,11 @@ fn name_it(unnamed: &Path, path: &Path) -> Result<(u64, u64), SocketError> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino())).map_err(io_error("look at", path))
 }
 
+/// Whether a process listens at `path`.
+pub fn is_served(path: &Path) -> bool {
+    matches!(is_vacant(path), Err(SocketError::Alive { .. }))
+}
+
 /// Removes a dead socket at `path`. It is first taken aside and asked again there, so that one which a
 /// process that starts at the same moment has just made is put back instead of being removed.
 fn clear(path: &Path) -> Result<(), SocketError> {
