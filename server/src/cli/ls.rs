@@ -32,6 +32,7 @@ use crate::info::{human, shown};
 const COLUMNS: TableColumns = TableColumns {
     whole: &["run", "began (UTC)"],
     first_to_go: &["bytes", "nodes", "samples", "took"],
+    last_to_go: &[],
     hint: "--json has all",
 };
 

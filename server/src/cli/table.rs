@@ -40,14 +40,21 @@ pub struct TableColumns {
     pub whole: &'static [&'static str],
     /// Columns that go before all others, in this order.
     pub first_to_go: &'static [&'static str],
+    /// Columns that go after all others, in this order.
+    pub last_to_go: &'static [&'static str],
     /// How columns are seen that have no room.
     pub hint: &'static str,
 }
 
 impl TableColumns {
-    /// Of a query, of whose columns nothing is known.
-    pub const OF_A_QUERY: TableColumns =
-        TableColumns { whole: &[], first_to_go: &[], hint: "name the columns that you want, or --format csv" };
+    /// Of a query, of whose columns nothing is known but what those of samples are called: the value is what is looked
+    /// for, and means little without its time.
+    pub const OF_A_QUERY: TableColumns = TableColumns {
+        whole: &[],
+        first_to_go: &[],
+        last_to_go: &["ts", "value"],
+        hint: "name the columns that you want, or --format csv",
+    };
 }
 
 impl TableOptions {

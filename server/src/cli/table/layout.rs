@@ -76,10 +76,14 @@ impl TableLayout {
         while kept.len() > 1 && line(&mut kept.iter().map(|at| wishes[*at].least)) + gap(&hidden) > room {
             let middle = kept.len() / 2;
             let is_text = |at: &usize| side(kept[*at]) == CellSide::LeftCut;
-            let of_text = || (1..kept.len() - 1).filter(is_text).min_by_key(|at| at.abs_diff(middle));
+            let may_go = |at: &usize| !known.last_to_go.contains(&cells.columns[kept[*at]].name.as_str());
+            let inner = |at: &usize| at.abs_diff(middle);
+            let of_text = || (1..kept.len() - 1).filter(is_text).filter(may_go).min_by_key(inner);
+            let any = || (0..kept.len()).filter(may_go).min_by_key(inner);
             let place = |name: &&str| kept.iter().position(|at| cells.columns[*at].name == *name);
             let first = known.first_to_go.iter().find_map(place);
-            let goes = first.or_else(of_text).unwrap_or(middle);
+            let last = || known.last_to_go.iter().find_map(place);
+            let goes = first.or_else(of_text).or_else(any).or_else(last).unwrap_or(middle);
             hidden.push(kept.remove(goes));
         }
         hidden.sort_unstable();

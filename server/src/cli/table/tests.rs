@@ -142,9 +142,9 @@ fn columns_that_have_no_room_are_named() {
     );
 }
 
-#[test]
-fn a_time_stays_where_text_can_go() {
-    let samples = batch(vec![
+/// All columns of one sample.
+fn sample() -> RecordBatch {
+    batch(vec![
         ("metric", text(vec![Some("node_memory_AnonPages_bytes")])),
         ("host", text(vec![Some("vm")])),
         ("node", text(vec![Some("vm")])),
@@ -152,8 +152,31 @@ fn a_time_stays_where_text_can_go() {
         ("ts", times(vec![Some(1_767_225_600_100_000)])),
         ("value", floats(vec![Some(629_260_288.0)])),
         ("value_int", Arc::new(Int64Array::from(vec![Some(629_260_288)]))),
-    ]);
-    let (text, notes) = table(&[samples], TableOptions { width: Some(80), ..TableOptions::of_file(Some(9)) });
+    ])
+}
+
+#[test]
+fn a_value_is_the_last_to_go_and_its_time_the_one_before() {
+    check(
+        &sample(),
+        Some(60),
+        &expect![[r#"
+            +----------------+---+-------------------------+-----------+
+            | metric         | … | ts                      |     value |
+            +----------------+---+-------------------------+-----------+
+            | node_memory_A… | … | 2026-01-01 00:00:00.100 | 629260288 |
+            +----------------+---+-------------------------+-----------+
+            the terminal has no room for these columns: host, node, tags, value_int; name the columns that you want, or --format csv"#]],
+    );
+    for (width, left) in [(50, "| … | ts                      |     value |"), (40, "| … |     value |")] {
+        let (text, _) = table(&[sample()], TableOptions { width: Some(width), ..TableOptions::of_file(None) });
+        assert!(text.contains(left) && text.lines().all(|line| line.chars().count() <= width), "{text}");
+    }
+}
+
+#[test]
+fn a_time_stays_where_text_can_go() {
+    let (text, notes) = table(&[sample()], TableOptions { width: Some(80), ..TableOptions::of_file(Some(9)) });
     assert!(
         text.contains("| 2026-01-01 00:00:00.100 |") && text.lines().all(|line| line.chars().count() <= 80),
         "{text}"
@@ -174,7 +197,12 @@ fn a_column_that_must_be_whole_is_and_those_that_matter_least_go_first() {
         ("nodes", Arc::new(Int64Array::from(vec![Some(1), Some(1)]))),
         ("bytes", text(vec![Some("42.6 kB"), Some("40.3 kB")])),
     ]);
-    let columns = TableColumns { whole: &["run"], first_to_go: &["bytes", "nodes", "took"], hint: "--json has all" };
+    let columns = TableColumns {
+        whole: &["run"],
+        first_to_go: &["bytes", "nodes", "took"],
+        last_to_go: &[],
+        hint: "--json has all",
+    };
     let (text, notes) = table(&[runs], TableOptions { rows_max: usize::MAX, width: Some(60), columns });
     expect![[r#"
         +-----------------------------+---------+---+-----------+
