@@ -109,26 +109,28 @@ fn tasks_of_srun_find_each_other_one_records_each_node_and_exit_codes_are_the_co
     srun.args(["--nodelist=n[1-2]", "--ntasks=4", "--", TELEM, "run", "--", "sh", "-c", TASK]);
     place.at_home(&mut srun);
     allocation(&place, &mut srun);
-    // The sockets of a job are named after it: no other test here has services of this one.
-    srun.env("TELEM", TELEM).env("SLURM_JOB_ID", "80");
+    // The sockets of a job are named after it: no other test has services of this one, nor have these tests where they
+    // run a second time on this machine.
+    let job = format!("80{:07}", std::process::id());
+    srun.env("TELEM", TELEM).env("SLURM_JOB_ID", &job);
     let done = output(srun);
     assert_eq!(done.status.code(), Some(4), "{}", said(&done));
     let stdout = String::from_utf8_lossy(&done.stdout);
     let mut told: Vec<Vec<&str>> = stdout.lines().map(|line| line.split(' ').collect()).collect();
     told.sort();
     assert_eq!(told.len(), 4, "{stdout} {}", said(&done));
-    assert!(told.iter().all(|task| task[2] == "80"), "{stdout}");
+    assert!(told.iter().all(|task| task[2] == job), "{stdout}");
     let sockets: Vec<&str> = told.iter().map(|task| task[1]).collect();
     assert!(sockets[0] == sockets[1] && sockets[2] == sockets[3] && sockets[0] != sockets[2], "{stdout}");
     // One recorder a node: each saved what it had.
-    let mut saved: Vec<String> = std::fs::read_dir(place.path().join("telem-80"))
+    let mut saved: Vec<String> = std::fs::read_dir(place.path().join(format!("telem-{job}")))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
     saved.sort();
     assert_eq!(saved, [short_host(), format!("{}-2", short_host())], "{}", said(&done));
     assert_tidy(&place);
-    assert!(!left(place.path(), "").iter().any(|path| path.to_string_lossy().contains(".telem-80")));
+    assert!(!left(place.path(), "").iter().any(|path| path.to_string_lossy().contains(&format!(".telem-{job}"))));
 }
 
 /// One task of a step with one task on each of two nodes, which somebody started early or late.

@@ -1,12 +1,15 @@
 //! The Unix socket: in a private directory, under a short path, replacing only a dead one.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tokio::net::UnixListener;
 
 use crate::config;
@@ -17,6 +20,11 @@ const PATH_BYTES_MAX: usize = 99;
 
 /// How often a name is tried that others take at the same moment.
 const NAMING_TRIES: usize = 8;
+
+/// How often, and after which time, the turn to name a socket is asked for. A turn takes less than a millisecond; a
+/// process that is stopped in its own delays others by a second.
+const TURN_TRIES: u32 = 200;
+const TURN_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -121,6 +129,7 @@ impl Socket {
     /// Alive when a process listens there; see [`SocketError`].
     pub fn bind(dir: &Path, name: &str, uid: u32) -> Result<Socket, SocketError> {
         private_dir::own(dir, uid, Privacy::Closed)?;
+        let _turn = turn(dir);
         Self::bind_at(dir.join(name))
     }
 
@@ -171,6 +180,22 @@ impl Drop for Socket {
             tracing::debug!(%error, path = %self.path.display(), "the socket file stays");
         }
     }
+}
+
+/// The turn to name sockets in a directory that is ours alone, until what this returns is dropped. Without turns one process
+/// could see a dead socket, a second take its name, the first take that living one aside, and a third find no socket at
+/// all: two nodes of one machine then had one. `None` where the file system has no such locks or the turn does not come;
+/// then names are given as among others.
+fn turn(dir: &Path) -> Option<File> {
+    let held = File::open(dir).ok()?;
+    for _ in 0..TURN_TRIES {
+        match flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(held),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::park_timeout(TURN_INTERVAL),
+            Err(_) => return None,
+        }
+    }
+    None
 }
 
 /// Gives a socket that listens its name, in place of a dead one. Returns its device and inode.

@@ -277,6 +277,38 @@ async fn of_many_that_want_one_name_at_the_same_moment_one_gets_it() {
 }
 
 #[tokio::test]
+async fn of_many_that_find_a_dead_socket_one_gets_its_name_and_keeps_it_at_every_moment() {
+    // Two nodes of one machine had one socket: somebody had seen the dead one, and took the living one aside that had
+    // come meanwhile; before it was put back, a third had the name, too.
+    for _ in 0..50 {
+        let dir = private_dir();
+        drop(std::os::unix::net::UnixListener::bind(dir.path().join("a.sock")).unwrap());
+        let start = Arc::new(std::sync::Barrier::new(8));
+        let asked: Vec<_> = (0..8)
+            .map(|_| {
+                let (dir, start) = (dir.path().to_path_buf(), Arc::clone(&start));
+                tokio::task::spawn_blocking(move || {
+                    start.wait();
+                    (0..10).map(|_| Socket::bind(&dir, "a.sock", uid())).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut named = Vec::new();
+        for asked in asked {
+            for bound in asked.await.unwrap() {
+                match bound {
+                    Ok(socket) => named.push(socket),
+                    Err(SocketError::Alive { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert_eq!(named.len(), 1);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left aside");
+    }
+}
+
+#[tokio::test]
 async fn a_socket_takes_the_place_of_a_dead_one_but_not_of_a_living_one() {
     let dir = private_dir();
     let name = socket::file_name("job 17");
