@@ -153,8 +153,8 @@ fn agents_join_are_listed_and_answer_for_what_they_have() {
     for part in [
         "\nsamples    1,",
         "\n\nThat is what head itself has. Other nodes,",
-        "\n  n1: up, 1 samples, 1 series, ",
-        "\n  n1-2: up, 1 samples, 1 series, ",
+        "\n  n1: up, 1 sample, 1 series, ",
+        "\n  n1-2: up, 1 sample, 1 series, ",
         "\nAll 3 nodes: 3 samples, 3 series",
     ] {
         assert!(text.contains(part), "{part}: {text}");

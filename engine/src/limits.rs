@@ -49,6 +49,12 @@ pub fn count(number: impl TryInto<u64>) -> String {
     groups.join(",")
 }
 
+/// How many there are of what has a plural with an s: 1 sample, 1,048,576 samples.
+pub fn counted(number: impl TryInto<u64>, one: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// Bytes for people, in the largest unit that leaves no fraction: 64 MiB.
 pub fn bytes(number: impl TryInto<u64>) -> String {
     let Ok(number) = number.try_into() else { return "none".to_owned() };

@@ -11,6 +11,7 @@ use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
 use crate::index::SeriesIndex;
 use crate::layout::{self, Layout, META, SEGMENTS, SERIES, WAL, WRITER};
+use crate::limits::{count, counted};
 use crate::manifest::{FileEntry, JobCopy, Manifest};
 use crate::memtable::Memtable;
 use crate::meta::Meta;
@@ -89,8 +90,12 @@ impl fmt::Display for RecoveryReport {
         }
         write!(
             f,
-            "replayed {} samples and {} new series in {} frames ({} bytes, {} WAL files)",
-            self.samples, self.series, self.frames, self.bytes, self.wal_files
+            "replayed {} and {} new series in {} ({}, {})",
+            counted(self.samples, "sample"),
+            count(self.series),
+            counted(self.frames, "frame"),
+            counted(self.bytes, "byte"),
+            counted(self.wal_files, "WAL file")
         )?;
         if let Some(owner) = &self.taken_over_from {
             write!(f, "; took over from {owner}, which did not close it")?;

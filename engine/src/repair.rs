@@ -29,6 +29,7 @@ use tracing::warn;
 
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::limits::counted;
 use crate::lock::WriterLock;
 use crate::options::Options;
 use crate::progress::Progress;
@@ -127,8 +128,7 @@ const NAMED_MAX: usize = 4;
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let samples =
-            self.samples.map_or("an unknown number of samples".to_owned(), |count| format!("{count} samples"));
+        let samples = self.samples.map_or("an unknown number of samples".to_owned(), |count| counted(count, "sample"));
         match self.kind {
             LossKind::Segment => write!(f, "{}: all of its {samples}", self.file)?,
             LossKind::Rows => write!(f, "{}: {samples}", self.file)?,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
-pub use human::grouped;
+pub use human::{counted, grouped};
 pub use inventory::DeviceFacts;
 pub use job::{JobNodes, jobs_of, shown};
 pub use memory::ServerMemory;
@@ -166,9 +166,9 @@ impl Info {
     /// What people read of each database of several: what names it, and what is in it.
     fn line(&self, data: &Path) -> String {
         let name = self.data.strip_prefix(data).unwrap_or(&self.data).display().to_string();
-        let [samples, series] = [self.samples, self.series].map(grouped);
+        let (samples, series) = (counted(self.samples, "sample"), grouped(self.series));
         let bytes = human::bytes(self.bytes as f64);
-        format!("  {name}: node {}, {samples} samples, {series} series, {bytes}, {}", self.node, self.time())
+        format!("  {name}: node {}, {samples}, {series} series, {bytes}, {}", self.node, self.time())
     }
 
     /// From when to when there are samples.
@@ -270,7 +270,7 @@ impl fmt::Display for Info {
             }
         }
         writeln!(f, "samples    {}, {} on disk", grouped(self.samples), human::bytes(self.bytes as f64))?;
-        writeln!(f, "series     {} of {} metrics", grouped(self.series), grouped(self.metrics))?;
+        writeln!(f, "series     {} of {}", grouped(self.series), counted(self.metrics, "metric"))?;
         writeln!(f, "time       {}", self.time())?;
         for (label, line) in energy::lines(&self.energy, JOBS_MAX) {
             writeln!(f, "{label:<10} {line}")?;

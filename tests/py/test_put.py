@@ -219,4 +219,4 @@ def test_a_server_that_goes_away_is_told_with_the_line(served):
     served.kill()
     _, told = process.communicate("second 2\n", timeout=PATIENCE_S)
     assert process.returncode == 1
-    assert "1 samples were stored, nothing from line 2 on" in told
+    assert "1 sample was stored, nothing from line 2 on" in told

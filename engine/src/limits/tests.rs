@@ -3,6 +3,14 @@
 use super::*;
 
 #[test]
+fn one_is_counted_without_an_s_and_any_other_number_with_one() {
+    let cases = [(0, "0 samples"), (1, "1 sample"), (2, "2 samples"), (1_048_576, "1,048,576 samples")];
+    for (number, expected) in cases {
+        assert_eq!(counted(number, "sample"), expected);
+    }
+}
+
+#[test]
 fn numbers_stand_in_groups_of_three_digits() {
     for (number, text) in [(0_u64, "0"), (999, "999"), (1_000, "1,000"), (1 << 20, "1,048,576")] {
         assert_eq!(count(number), text);

@@ -195,8 +195,9 @@ impl Processes {
         let skipped = keep_largest(&mut met);
         out.int(&mut self.skipped, skipped as u64);
         if skipped > 0 && !std::mem::replace(&mut self.skipped_told, true) {
+            let have = if skipped == 1 { "process has" } else { "processes have" };
             tracing::warn!(
-                "{skipped} processes have no series of their own: only the {PROCESSES_MAX} with the most CPU time do"
+                "{skipped} {have} no series of their own: only the {PROCESSES_MAX} with the most CPU time do"
             );
         }
         for (pid, stat) in met {

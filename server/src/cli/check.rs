@@ -16,7 +16,7 @@ use telem_engine::progress::Progress;
 use telem_engine::repair::{RepairReport, look, repair};
 
 use super::{CliFailure, progress};
-use crate::info::grouped;
+use crate::info::{counted, grouped};
 use crate::saving::saved;
 
 /// Verify every checksum and invariant of databases
@@ -227,18 +227,17 @@ fn as_text(one: &Looked) -> String {
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
     let verdict = match (count(Severity::Error), count(Severity::Warning)) {
         (0, 0) => "sound".to_owned(),
-        (0, 1) => "sound, 1 warning".to_owned(),
-        (0, warnings) => format!("sound, {warnings} warnings"),
+        (0, warnings) => format!("sound, {}", counted(warnings as u64, "warning")),
         (errors, warnings) => format!("DAMAGED: errors: {errors}, warnings: {warnings}"),
     };
     text.push_str(&format!(
-        "{}: {verdict}; {} samples of {} series in {} segments, {} files, {} bytes\n",
+        "{}: {verdict}; {} of {} series in {}, {}, {}\n",
         dir.display(),
-        grouped(report.samples),
+        counted(report.samples, "sample"),
         grouped(report.series),
-        grouped(report.segments),
-        grouped(report.files),
-        grouped(report.bytes)
+        counted(report.segments, "segment"),
+        counted(report.files, "file"),
+        counted(report.bytes, "byte")
     ));
     if let Some(would) = repair.as_ref().filter(|_| !one.was_repaired()) {
         text.push_str(&repair_as_text(would));
@@ -253,7 +252,7 @@ fn summary(all: &[Looked], not_checked: usize) -> String {
         all.iter().map(of_one).sum::<usize>() as u64
     };
     let sound = all.iter().filter(|one| one.report.is_sound()).count();
-    let sum = |of: fn(&CheckReport) -> u64| grouped(all.iter().map(|one| of(&one.report)).sum::<u64>());
+    let sum = |of: fn(&CheckReport) -> u64, what| counted(all.iter().map(|one| of(&one.report)).sum::<u64>(), what);
     let losses: Vec<_> =
         all.iter().filter_map(|one| one.repair.as_ref()?.as_ref().ok()).flat_map(|one| &one.losses).collect();
     let lost = match losses.len() as u64 {
@@ -267,20 +266,19 @@ fn summary(all: &[Looked], not_checked: usize) -> String {
                 0 => String::new(),
                 some => format!(", and an unknown number in {} of them", grouped(some)),
             };
-            format!("{times}: {} samples{uncounted}", grouped(samples))
+            format!("{times}: {}{uncounted}", counted(samples, "sample"))
         }
     };
     format!(
-        "in all: databases: {} sound, {} damaged, {} not checked; errors: {}, warnings: {}; {} samples, {} files, {} \
-         bytes; {lost}",
+        "in all: databases: {} sound, {} damaged, {} not checked; errors: {}, warnings: {}; {}, {}, {}; {lost}",
         grouped(sound as u64),
         grouped((all.len() - sound) as u64),
         grouped(not_checked as u64),
         grouped(findings(Severity::Error)),
         grouped(findings(Severity::Warning)),
-        sum(|report| report.samples),
-        sum(|report| report.files),
-        sum(|report| report.bytes),
+        sum(|report| report.samples, "sample"),
+        sum(|report| report.files, "file"),
+        sum(|report| report.bytes, "byte"),
     )
 }
 

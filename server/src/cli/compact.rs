@@ -12,7 +12,7 @@ use telem_engine::{CompactProgress, CompactReport, Db, DbInfo, Options};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CliFailure, progress};
-use crate::info::grouped;
+use crate::info::{counted, grouped};
 use crate::saving::saved;
 use crate::service::noteworthy;
 
@@ -69,8 +69,7 @@ impl Size {
 
     fn text(self) -> String {
         let each = self.bytes_a_sample().map_or_else(String::new, |bytes| format!(", {bytes:.2} a sample"));
-        let files = if self.files == 1 { "file" } else { "files" };
-        format!("{} {files}, {} bytes{each}", grouped(self.files), grouped(self.bytes))
+        format!("{}, {}{each}", counted(self.files, "file"), counted(self.bytes, "byte"))
     }
 
     fn json(self) -> serde_json::Value {
@@ -170,15 +169,13 @@ fn as_text(one: &Compacted) -> String {
         rows => format!("; {} samples had been overwritten", grouped(rows)),
     };
     let stopped = if report.stopped { "; stopped before the end" } else { "" };
-    let from = grouped(report.segments_before);
     let did = match report.segments_before {
         0 => "nothing to merge".to_owned(),
-        _ => format!("merged {from} segments into {}", grouped(report.segments_after)),
+        _ => format!("merged {} into {}", counted(report.segments_before, "segment"), grouped(report.segments_after)),
     };
     let did = match flushed {
         0 => did,
-        1 => format!("1 sample flushed from the log, {did}"),
-        samples => format!("{} samples flushed from the log, {did}", grouped(*samples)),
+        samples => format!("{} flushed from the log, {did}", counted(*samples, "sample")),
     };
     format!("{}: {did}{again}{stopped}\n  before  {}\n  after   {}\n", dir.display(), before.text(), after.text())
 }

@@ -13,7 +13,7 @@ use super::CliFailure;
 use super::source::{Origin, StrictArg, open_read_only};
 use super::table::terminal_width;
 use crate::client::{Address, Client, ClientError};
-use crate::info::{Info, MetricLines, duckdb, grouped, human};
+use crate::info::{Info, MetricLines, counted, duckdb, grouped, human};
 use crate::membership::messages::{LIST, Listed};
 
 /// The answer of a server is read up to here.
@@ -93,9 +93,9 @@ pub fn run(args: &InfoArgs) -> Result<(), CliFailure> {
     let NodesInfo { info, other_nodes } = &shown;
     let text = if args.duckdb {
         if info.samples_unflushed > 0 {
-            let unseen = grouped(info.samples_unflushed);
-            let notice = format!("warning: the view does not see {unseen} samples, which are in no Parquet file yet");
-            writeln!(io::stderr(), "{notice}; `telem export` has them").unwrap_or_default();
+            let unseen = counted(info.samples_unflushed, "sample");
+            let notice = format!("warning: the view does not see {unseen} that no Parquet file has yet");
+            writeln!(io::stderr(), "{notice}; `telem export` has all").unwrap_or_default();
         }
         if !other_nodes.is_empty() {
             writeln!(
@@ -161,17 +161,18 @@ impl fmt::Display for NodesInfo {
         write!(f, "\n\nThat is what {} itself has. Other nodes, as they last reported:", info.node)?;
         let (mut samples, mut series, mut bytes) = (info.samples, info.series, info.bytes);
         for Listed { node, state, figures, .. } in other_nodes {
-            let [its_samples, its_series] = [figures.samples, figures.series].map(grouped);
+            let (its_samples, its_series) = (counted(figures.samples, "sample"), grouped(figures.series));
             let its_bytes = human::bytes(figures.bytes as f64);
-            write!(f, "\n  {node}: {state}, {its_samples} samples, {its_series} series, {its_bytes}")?;
+            write!(f, "\n  {node}: {state}, {its_samples}, {its_series} series, {its_bytes}")?;
             samples += figures.samples;
             series += figures.series;
             bytes += figures.bytes;
         }
-        let [nodes, samples, series] = [other_nodes.len() as u64 + 1, samples, series].map(grouped);
+        let (nodes, series) = (grouped(other_nodes.len() as u64 + 1), grouped(series));
+        let samples = counted(samples, "sample");
         let bytes = human::bytes(bytes as f64);
         // No node knows which series others have too.
-        write!(f, "\nAll {nodes} nodes: {samples} samples, {series} series (one of two nodes twice), {bytes}")
+        write!(f, "\nAll {nodes} nodes: {samples}, {series} series (one of two nodes twice), {bytes}")
     }
 }
 

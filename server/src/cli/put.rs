@@ -20,6 +20,7 @@ use telem_engine::{Clock, SystemClock, Timestamp};
 use self::line::{PutLine, PutSample};
 use self::service::{PutTarget, Refused, SendError};
 use super::{CliFailure, times, units};
+use crate::info::counted;
 
 /// Most samples of one request.
 const BATCH_SAMPLES_MAX: usize = 5_000;
@@ -182,7 +183,7 @@ impl Put {
             }
             let refused = self.send(runtime, &samples).map_err(|error| {
                 let first = samples.first().map_or(0, |sample| sample.line);
-                CliFailure::Failed(format!("{error}; {stored} samples were stored, nothing from line {first} on"))
+                CliFailure::Failed(format!("{error}; {}, nothing from line {first} on", were_stored(stored)))
             })?;
             stored += samples.len() - refused.count.min(samples.len());
             for (line, reason) in &refused.reasons {
@@ -271,8 +272,14 @@ impl RejectedLines {
         }
         let unnamed = self.count - self.named;
         let more = if unnamed > 0 { format!(" ({unnamed} of them not named above)") } else { String::new() };
-        Err(CliFailure::Failed(format!("{} lines were refused{more}, {stored} samples were stored", self.count)))
+        let were = if self.count == 1 { "was" } else { "were" };
+        let lines = counted(self.count as u64, "line");
+        Err(CliFailure::Failed(format!("{lines} {were} refused{more}, {}", were_stored(stored))))
     }
+}
+
+fn were_stored(samples: usize) -> String {
+    format!("{} {} stored", counted(samples as u64, "sample"), if samples == 1 { "was" } else { "were" })
 }
 
 /// A line as it was read, or why it cannot be.

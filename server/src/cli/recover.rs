@@ -13,7 +13,7 @@ use telem_engine::{Db, DbInfo, Mirror, Options, mirror};
 use super::agreement::is_agreed;
 use super::live::{self, Leftover};
 use super::{CliFailure, progress};
-use crate::info::{grouped, rfc3339};
+use crate::info::{counted, grouped, rfc3339};
 use crate::saving::claim::claim;
 use crate::saving::save::SaveNote;
 use crate::service::noteworthy;
@@ -138,8 +138,8 @@ fn described(leftover: &Leftover) -> String {
 fn contents(info: &DbInfo) -> String {
     let span =
         info.time_bounds.map_or(String::new(), |(first, last)| format!(", {} to {}", rfc3339(first), rfc3339(last)));
-    let (samples, series, bytes) = (grouped(info.samples), grouped(info.series), grouped(info.bytes));
-    format!("node {}, {samples} samples of {series} series, {bytes} bytes{span}", info.node)
+    let (samples, series, bytes) = (counted(info.samples, "sample"), grouped(info.series), counted(info.bytes, "byte"));
+    format!("node {}, {samples} of {series} series, {bytes}{span}", info.node)
 }
 
 fn discard(leftover: &Leftover) -> Result<String, String> {
@@ -232,9 +232,9 @@ fn copy(live: &Path, to: &Path, bar: &ProgressBar) -> Result<DbInfo, String> {
     let found = info(to)?;
     if (found.samples, found.series, &found.database) != (own.samples, own.series, &own.database) {
         return Err(format!(
-            "the copy in {} holds {} samples, not {}: the live data stays",
+            "the copy in {} holds {}, not {}: the live data stays",
             to.display(),
-            grouped(found.samples),
+            counted(found.samples, "sample"),
             grouped(own.samples)
         ));
     }

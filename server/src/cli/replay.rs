@@ -16,7 +16,7 @@ use super::service::{self as args, LimitArgs, ReachArgs};
 use super::source::StrictArg;
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
-use crate::info::{Info, grouped};
+use crate::info::{Info, counted, grouped};
 use crate::job::tunnel;
 use crate::saving::saved;
 use crate::service::{self, Ready};
@@ -122,14 +122,14 @@ fn told(ready: &Ready, dirs: &[PathBuf], grafana: &str) -> String {
     let mut range = String::new();
     if let (Ok(sum), Ok(info)) = (ready.db.info(), Info::of(&ready.db)) {
         let nodes = ready.db.snapshot().nodes().len() as u64;
-        let [samples, series, nodes] = [info.samples, info.series, nodes].map(grouped);
-        line(format_args!("{samples} samples of {series} series, nodes: {nodes}"));
+        let (samples, series, nodes) = (counted(info.samples, "sample"), grouped(info.series), grouped(nodes));
+        line(format_args!("{samples} of {series} series, nodes: {nodes}"));
         let jobs = info.jobs();
         for job in jobs.iter().take(JOBS_MAX) {
             line(format_args!("job {job}"));
         }
         if jobs.len() > JOBS_MAX {
-            line(format_args!("and {} more jobs, which `telem info` names", grouped((jobs.len() - JOBS_MAX) as u64)));
+            line(format_args!("and {}, which `telem info` names", counted((jobs.len() - JOBS_MAX) as u64, "more job")));
         }
         if let (Some(first), Some(last)) = (&info.first, &info.last) {
             line(format_args!("time {first} to {last}"));

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use super::{Info, grouped};
+use super::{Info, counted};
 
 /// SQL for DuckDB that makes the view, with comments that say what it leaves out.
 pub fn view(info: &Info) -> String {
@@ -20,8 +20,8 @@ pub fn view(info: &Info) -> String {
     line("-- Made from the segments of this moment; make it again when there are new ones.".to_owned());
     if info.samples_unflushed > 0 {
         line(format!(
-            "-- {} samples are in the WAL and in no segment yet: this view does not see them. They are flushed when",
-            grouped(info.samples_unflushed)
+            "-- In the WAL, and in no segment yet: {}, which this view does not see. All is flushed when",
+            counted(info.samples_unflushed, "sample")
         ));
         line("-- the server stops, and while it runs from time to time.".to_owned());
     }

@@ -2,7 +2,7 @@
 
 use telem_query::energy::{GPU_SOURCE, JobEnergy};
 
-use super::{grouped, human, shown};
+use super::{counted, grouped, human, shown};
 
 /// Less of the job's time that nothing is known of is not worth a word.
 const UNKNOWN_TOLD: f64 = 0.01;
@@ -64,7 +64,7 @@ pub fn of_nodes(rows: &[JobEnergy]) -> Option<String> {
         text += &format!("; covers {:.0} % of the time", seconds / (seconds + unknown) * 100.0);
     }
     if nodes.len() > known.len() {
-        text += &format!("; unknown on {} nodes", grouped((nodes.len() - known.len()) as u64));
+        text += &format!("; unknown on {}", counted((nodes.len() - known.len()) as u64, "node"));
     }
     Some(text + &doubts(&nodes))
 }
@@ -75,7 +75,7 @@ pub fn of_gpus(rows: &[JobEnergy]) -> Option<String> {
     if gpus.is_empty() {
         return None;
     }
-    let mut text = format!("{} GPU{}", grouped(gpus.len() as u64), if gpus.len() == 1 { "" } else { "s" });
+    let mut text = counted(gpus.len() as u64, "GPU");
     let known: Vec<f64> = gpus.iter().filter_map(|row| row.joules).collect();
     if !known.is_empty() {
         text += &format!(", {}", joules_text(known.iter().sum()));
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(
             told,
             "100 kJ (0.0278 kWh) on 2 nodes, mean 500 W a node, by pm_counters; covers 67 % of the time; unknown on 1 \
-             nodes; DOUBTED of n1: it stands still"
+             node; DOUBTED of n1: it stands still"
         );
     }
 

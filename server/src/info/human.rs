@@ -12,6 +12,11 @@ pub fn grouped(number: u64) -> String {
     telem_engine::limits::count(number)
 }
 
+/// `1 sample`, `1,234,567 samples`: how many there are of what has a plural with an s.
+pub fn counted(number: u64, one: &str) -> String {
+    telem_engine::limits::counted(number, one)
+}
+
 /// A number with the digits that matter to people: six, and two decimals at least where it is not whole.
 pub fn short(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {

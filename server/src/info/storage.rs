@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use telem_engine::{CacheFigures, DbInfo, WrittenFigures};
 
-use super::human::grouped;
+use super::human::{counted, grouped};
 
 /// Of a server since its start; of a directory what its files say.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,19 +66,18 @@ impl fmt::Display for Storage {
             if let Some(write) = self.write_amplification {
                 write!(f, "{write:.2} bytes a flushed byte: ")?;
             }
-            write!(f, "{wal} to the WAL, {flush} by flushes, {merge} by {} merges", grouped(written.merges))?;
+            write!(f, "{wal} to the WAL, {flush} by flushes, {merge} by {}", counted(written.merges, "merge"))?;
             if written.segments_dropped > 0 {
-                let [segments, samples] = [written.segments_dropped, written.samples_dropped].map(grouped);
-                write!(f, "\ndropped    {segments} segments with {samples} samples")?;
+                let segments = counted(written.segments_dropped, "segment");
+                write!(f, "\ndropped    {segments} with {}", counted(written.samples_dropped, "sample"))?;
             }
         }
         let CacheFigures { hits, misses, evictions, segments, bytes } = self.cache;
         if hits + misses > 0 {
-            let [hits, misses, evictions, segments, bytes] = [hits, misses, evictions, segments, bytes].map(grouped);
-            write!(
-                f,
-                "\ncache      {hits} hits, {misses} misses, {evictions} evictions, {bytes} bytes of {segments} segments"
-            )?;
+            let misses = format!("{} miss{}", grouped(misses), if misses == 1 { "" } else { "es" });
+            let (hits, evictions) = (counted(hits, "hit"), counted(evictions, "eviction"));
+            let (bytes, segments) = (counted(bytes, "byte"), counted(segments, "segment"));
+            write!(f, "\ncache      {hits}, {misses}, {evictions}, {bytes} of {segments}")?;
         }
         Ok(())
     }

@@ -226,7 +226,7 @@ fn the_view_looks_for_repeated_samples_only_where_segments_share_a_window() {
         &expect![[r#"
         -- The samples of /data/o'brien, for DuckDB: duckdb -init FILE
         -- Made from the segments of this moment; make it again when there are new ones.
-        -- 567 samples are in the WAL and in no segment yet: this view does not see them. They are flushed when
+        -- In the WAL, and in no segment yet: 567 samples, which this view does not see. All is flushed when
         -- the server stops, and while it runs from time to time.
         CREATE OR REPLACE VIEW samples AS
         SELECT k.metric, map_extract(k.tags, 'host')[1] AS host,
@@ -382,7 +382,7 @@ fn the_view_of_several_databases_makes_equal_keys_one_series_of_the_last() {
         &expect![[r#"
         -- The samples of /saves, for DuckDB: duckdb -init FILE
         -- Made from the segments of this moment; make it again when there are new ones.
-        -- 567 samples are in the WAL and in no segment yet: this view does not see them. They are flushed when
+        -- In the WAL, and in no segment yet: 567 samples, which this view does not see. All is flushed when
         -- the server stops, and while it runs from time to time.
         CREATE OR REPLACE VIEW samples AS
         WITH known AS (

@@ -13,6 +13,7 @@ use telem_engine::options::Options;
 use super::child::Ending;
 use super::notes::{AtWork, Notes};
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT};
+use crate::info::counted;
 use crate::join::Join;
 use crate::launch::agents::{Agents, AgentsOptions};
 use crate::launch::crew::{Crew, CrewEvent, CrewMembers};
@@ -194,11 +195,12 @@ impl Company {
                 self.gathered = true;
                 if joined < wanted && self.strict {
                     let why = if self.missing.is_empty() { "too late".to_owned() } else { self.missing.join("; ") };
-                    return Err(format!("{joined} of {wanted} agents joined: {why}"));
+                    return Err(format!("{joined} of {} joined: {why}", counted(wanted as u64, "agent")));
                 }
                 if joined < wanted && self.missing.is_empty() {
                     self.notes.warn(format_args!(
-                        "{joined} of {wanted} agents have joined; the others may join while the command runs"
+                        "{joined} of {} joined so far; the others may join while the command runs",
+                        counted(wanted as u64, "agent")
                     ));
                 }
                 return Ok(true);
@@ -261,7 +263,10 @@ impl Company {
             // There is no time to examine what a node that did not finish has left.
             let Overview { nodes, done, .. } = uploads.overview(&expected);
             if done < nodes {
-                self.notes.warn(format_args!("{done} of {nodes} nodes had time to report that everything is saved"));
+                self.notes.warn(format_args!(
+                    "{done} of {} had time to report that everything is saved",
+                    counted(nodes as u64, "node")
+                ));
             }
             return;
         }

@@ -17,7 +17,7 @@ use super::company::Tally;
 use super::notes::Notes;
 use super::usage::{JobUsage, NamedUsage};
 use crate::footprint::Footprint;
-use crate::info::{energy, grouped, rfc3339};
+use crate::info::{counted, energy, grouped, rfc3339};
 use crate::launch::hostlist;
 use crate::saving::save::Saved;
 use crate::service::Ready;
@@ -155,12 +155,12 @@ impl JobSummary {
         let mut text = match &self.contents {
             Some(info) => {
                 let others = self.others.clone().unwrap_or_default();
-                let samples = grouped(info.samples + others.samples);
+                let samples = counted(info.samples + others.samples, "sample");
                 let series = grouped(info.series + others.series);
-                let mut text = format!("{samples} samples in {series} series, {}", bytes(info.bytes + others.bytes));
+                let mut text = format!("{samples} in {series} series, {}", bytes(info.bytes + others.bytes));
                 if others.nodes > 0 {
                     let own = usize::from(info.samples > 0);
-                    text += &format!(", on {} nodes", grouped((others.nodes + own) as u64));
+                    text += &format!(", on {}", counted((others.nodes + own) as u64, "node"));
                 }
                 text
             }
@@ -200,7 +200,7 @@ impl JobSummary {
         let told = kinds.into_iter().filter(|(samples, _)| *samples > 0);
         let told: Vec<String> = told.map(|(samples, why)| format!("{} {why}", grouped(samples))).collect();
         let all = self.clients.dropped().saturating_add(elsewhere);
-        (all > 0).then(|| format!("{} samples by the programs themselves: {}", grouped(all), told.join(", ")))
+        (all > 0).then(|| format!("{} by the programs themselves: {}", counted(all, "sample"), told.join(", ")))
     }
 
     /// What telem took itself, on this node.
@@ -333,10 +333,11 @@ impl Losses {
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Lost { samples, span: Some((from, to)) } = self.lost {
-            write!(f, " · {} samples LOST from {} to {}", grouped(samples), rfc3339(from), rfc3339(to))?;
+            write!(f, " · {} LOST from {} to {}", counted(samples, "sample"), rfc3339(from), rfc3339(to))?;
         }
         if self.refused > 0 {
-            write!(f, " · {} samples of clients were refused", grouped(self.refused))?;
+            let were = if self.refused == 1 { "was" } else { "were" };
+            write!(f, " · {} of clients {were} refused", counted(self.refused, "sample"))?;
         }
         Ok(())
     }
@@ -345,7 +346,7 @@ impl fmt::Display for Losses {
 /// Bytes for people.
 fn bytes(count: u64) -> String {
     let (value, unit) = match count {
-        0..1_000 => return format!("{count} bytes"),
+        0..1_000 => return counted(count, "byte"),
         1_000..1_000_000 => (count as f64 / 1e3, "kB"),
         1_000_000..1_000_000_000 => (count as f64 / 1e6, "MB"),
         _ => (count as f64 / 1e9, "GB"),

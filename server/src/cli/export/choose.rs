@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use telem_query::catalog::edits;
 
 use crate::cli::glob::Glob;
+use crate::info::counted;
 
 /// Names that an error shows.
 const SHOWN: usize = 5;
@@ -46,7 +47,7 @@ pub fn choose<'a>(
     let found = chosen.len();
     chosen.retain(|metric| !any(excluded, metric));
     if chosen.is_empty() {
-        return Err(format!("--exclude leaves none of {found} metrics"));
+        return Err(format!("--exclude leaves none of {}", counted(found as u64, "metric")));
     }
     Ok((chosen, unmatched))
 }

@@ -9,7 +9,7 @@ use telem_engine::{Clock, SystemClock};
 use super::choose::ExportMetric;
 use super::place::Written;
 use crate::cli::{Verbosity, progress};
-use crate::info::grouped;
+use crate::info::{counted, grouped};
 
 pub struct ExportProgress {
     bar: ProgressBar,
@@ -42,8 +42,8 @@ impl ExportProgress {
         // The last that began is not done.
         self.bar.set_position(self.series_done + self.series.saturating_sub(1).min(metric.series));
         let rate = self.samples as f64 / self.clock.monotonic().as_secs_f64().max(0.001);
-        let (samples, rate) = (grouped(self.samples), grouped(rate as u64));
-        self.bar.set_message(format!("{samples} samples, {rate}/s, {}", metric.name));
+        let (samples, rate) = (counted(self.samples, "sample"), grouped(rate as u64));
+        self.bar.set_message(format!("{samples}, {rate}/s, {}", metric.name));
     }
 
     pub fn done(&mut self, metric: &ExportMetric) {
@@ -60,19 +60,18 @@ impl ExportProgress {
         self.bar.finish_and_clear();
         let seconds = self.clock.monotonic().as_secs_f64();
         let Written { samples, metrics, files, bytes, removed } = written;
-        let plural = |count: u64, what: &str| format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" });
-        let size = bytes.map_or_else(String::new, |bytes| format!(", {} bytes", grouped(bytes)));
+        let size = bytes.map_or_else(String::new, |bytes| format!(", {}", counted(bytes, "byte")));
         if *removed > 0 {
             self.say(&format!(
                 "removed {} of an earlier export, of metrics that this one has not",
-                plural(*removed, "file")
+                counted(*removed, "file")
             ));
         }
         self.say(&format!(
             "{} of {} in {}{size}, {seconds:.1} s: {}",
-            plural(*samples, "sample"),
-            plural(*metrics, "metric"),
-            plural(*files, "file"),
+            counted(*samples, "sample"),
+            counted(*metrics, "metric"),
+            counted(*files, "file"),
             to.display()
         ));
     }

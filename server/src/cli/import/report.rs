@@ -10,7 +10,7 @@ use telem_engine::{Clock, SystemClock};
 
 use super::store::ImportTotals;
 use crate::cli::{CliFailure, Verbosity, progress};
-use crate::info::grouped;
+use crate::info::{counted, grouped};
 
 /// Refused rows that are named one by one.
 const NAMED_MAX: u64 = 10;
@@ -93,7 +93,7 @@ impl ImportReport {
         self.moved = at;
         self.bar.set_position(at);
         let rate = samples as f64 / self.clock.monotonic().as_secs_f64().max(0.001);
-        self.bar.set_message(format!("{} samples, {}/s", grouped(samples), grouped(rate as u64)));
+        self.bar.set_message(format!("{}, {}/s", counted(samples, "sample"), grouped(rate as u64)));
     }
 
     /// A file of so many bytes is read.
@@ -144,22 +144,20 @@ impl ImportReport {
     pub fn finish(&self, stored: &ImportTotals, save: &Path) {
         self.bar.finish_and_clear();
         let seconds = self.clock.monotonic().as_secs_f64();
-        let plural =
-            |count: u64, one: &str, more: &str| format!("{} {}", grouped(count), if count == 1 { one } else { more });
         let ImportTotals { accepted, samples, series, metrics, nodes, bytes } = *stored;
         let nodes = if nodes == 1 { String::new() } else { format!(" on {} nodes", grouped(nodes)) };
         let again = match accepted - samples.min(accepted) {
             0 => String::new(),
             count => {
-                format!("; {} replaced by a later one of the same series and time", plural(count, "sample", "samples"))
+                format!("; {} replaced by a later one of the same series and time", counted(count, "sample"))
             }
         };
         self.say(&format!(
-            "{} of {} and {}{nodes}, {} bytes, {seconds:.1} s: {}{again}{}",
-            plural(samples, "sample", "samples"),
-            plural(metrics, "metric", "metrics"),
-            plural(series, "series", "series"),
-            grouped(bytes),
+            "{} of {} and {} series{nodes}, {}, {seconds:.1} s: {}{again}{}",
+            counted(samples, "sample"),
+            counted(metrics, "metric"),
+            grouped(series),
+            counted(bytes, "byte"),
             save.display(),
             self.refused()
         ));

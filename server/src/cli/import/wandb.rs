@@ -241,8 +241,13 @@ impl<'f> OfflineRun<'f> {
             let dots = if names.len() > NAMED_MAX { ", ..." } else { "" };
             let names: Vec<&str> = names.iter().take(NAMED_MAX).map(String::as_str).collect();
             let names = names.join(", ");
+            let values = if count == 1 {
+                "value of the history that is no number"
+            } else {
+                "values of the history that are no numbers"
+            };
             importing.report.say(&format!(
-                "{}: left out {count} values of the history that are no numbers: {}{dots}",
+                "{}: left out {count} {values}: {}{dots}",
                 self.file.name,
                 names.escape_debug()
             ));

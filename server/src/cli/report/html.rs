@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::RunReport;
-use super::text::{cells, counted, facts, headline, told};
+use super::text::{cells, facts, headline, told};
 use super::view::ReportTable;
 use crate::cli::page::{STYLE, colour, escaped, figure, table};
+use crate::info::counted;
 
 /// Nodes, or ranks, that one picture shows; more could not be told apart.
 const CURVES_MAX: usize = 24;
@@ -31,7 +32,7 @@ fn write_page(report: &RunReport, page: &mut String) -> std::fmt::Result {
     }
     let warnings = match report.warnings.len() {
         0 => "No warnings".to_owned(),
-        some => counted(some, "warning"),
+        some => counted(some as u64, "warning"),
     };
     write!(page, "</ul>\n<h2>{warnings}</h2>\n<ul>")?;
     for line in told(&report.warnings) {

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::RunReport;
 use super::warnings::ReportWarning;
 use crate::cli::aligned::{ColumnSide, lines, printable};
-use crate::info::{human, rfc3339};
+use crate::info::{counted, human, rfc3339};
 use telem_engine::Timestamp;
 
 /// Rows of a section, and warnings of a code; JSON has all.
@@ -21,7 +21,7 @@ pub fn text(report: &RunReport, width: Option<usize>) -> String {
     match &*report.warnings {
         [] => text.push_str("No warnings\n"),
         warnings => {
-            text.push_str(&format!("{}\n", counted(warnings.len(), "warning")));
+            text.push_str(&format!("{}\n", counted(warnings.len() as u64, "warning")));
             for line in told(warnings) {
                 text.push_str(&format!("  ! {}\n", printable(&line)));
             }
@@ -46,7 +46,7 @@ pub fn markdown(report: &RunReport) -> String {
     match &*report.warnings {
         [] => text.push_str("\nNo warnings.\n"),
         warnings => {
-            text.push_str(&format!("\n## {}\n\n", counted(warnings.len(), "warning")));
+            text.push_str(&format!("\n## {}\n\n", counted(warnings.len() as u64, "warning")));
             for line in told(warnings) {
                 text.push_str(&format!("* {}\n", escaped(&line)));
             }
@@ -115,10 +115,6 @@ pub fn told(warnings: &[ReportWarning]) -> Vec<String> {
         }
     }
     lines
-}
-
-pub fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The head and the rows of a table as texts, and how many more rows there are.

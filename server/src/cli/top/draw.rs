@@ -7,7 +7,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 
 use super::keys::{MetricOrder, NodeOrder, TableView, TopMode, TopTable, TopView};
 use super::state::{MetricLine, NodeLine, TopCurve, TopState};
-use crate::info::{grouped, human};
+use crate::info::{counted, grouped, human};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Widest column of names, and of a curve.
@@ -131,7 +131,7 @@ fn head(state: &TopState, pen: &mut Pen<'_>) {
         facts.push(human::stretch(until.saturating_sub(begin).max(0)));
     }
     let nodes = state.nodes().len();
-    facts.push(if nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", grouped(nodes as u64)) });
+    facts.push(counted(nodes as u64, "node"));
     if let Some(rate) = state.samples_per_second {
         facts.push(format!("{} samples/s", human::short(rate)));
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use telem_engine::{Clock, Db, Options, Timestamp};
 
 use super::Uploads;
-use crate::info::{grouped, rfc3339};
+use crate::info::{counted, grouped, rfc3339};
 
 /// How often somebody who waits for the end is shown how far it is.
 const SHOWN_EVERY: Duration = Duration::from_millis(200);
@@ -197,7 +197,13 @@ impl SavedNodes {
 
 impl fmt::Display for Overview {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} nodes saved, {} bytes to go", self.done, self.nodes, grouped(self.lacking))?;
+        write!(
+            f,
+            "{} of {} saved, {} to go",
+            self.done,
+            counted(self.nodes as u64, "node"),
+            counted(self.lacking, "byte")
+        )?;
         match &*self.waiting_for {
             [] => Ok(()),
             [one] => write!(f, ", waiting for {one}"),
@@ -211,8 +217,8 @@ impl fmt::Display for NodeSaved {
         match &self.outcome {
             UploadOutcome::Whole => write!(f, "{}: whole", self.node),
             UploadOutcome::Lacking { samples, until: Some(until), why } => {
-                let (samples, until) = (grouped(*samples), rfc3339(*until));
-                write!(f, "{}: {samples} samples up to {until}, what came later is missing ({why})", self.node)
+                let (samples, until) = (counted(*samples, "sample"), rfc3339(*until));
+                write!(f, "{}: {samples} up to {until}, what came later is missing ({why})", self.node)
             }
             UploadOutcome::Lacking { until: None, why, .. } => write!(f, "{}: no sample ({why})", self.node),
             UploadOutcome::Nothing { why } => write!(f, "{}: NOTHING ({why})", self.node),

@@ -132,7 +132,10 @@ impl AnswerBuffer {
             true => ("millisecond", "arrays=true or SQL shows"),
             false => ("second", "msResolution=true shows"),
         };
-        let text = format!("{} values have a later one in their {unit}; {instead} them", self.hidden);
+        let text = match self.hidden {
+            1 => format!("1 value has a later one in its {unit}; {instead} it"),
+            several => format!("{several} values have a later one in their {unit}; {instead} them"),
+        };
         if self.hidden == 0 { None } else { HeaderValue::from_str(&text).ok() }
     }
 
