@@ -16,7 +16,7 @@ const HOUSES: [House; 4] = [
     House {
         krate: "engine",
         floors: &[
-            &["exact", "paged", "progress", "time", "value"],
+            &["exact", "paged", "progress", "quantity", "time", "value"],
             &["clock", "error"],
             &["disk", "guarded", "series"],
             &["index", "layout", "meta", "sample"],

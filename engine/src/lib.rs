@@ -70,6 +70,7 @@ pub mod mirror;
 pub mod options;
 mod paged;
 pub mod progress;
+mod quantity;
 mod recover;
 pub mod repair;
 mod retention;

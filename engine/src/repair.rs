@@ -29,10 +29,10 @@ use tracing::warn;
 
 use crate::error::Result;
 use crate::layout::Layout;
-use crate::limits::counted;
 use crate::lock::WriterLock;
 use crate::options::Options;
 use crate::progress::Progress;
+use crate::quantity::counted;
 use crate::time::Timestamp;
 
 pub use crate::layout::DAMAGED;

@@ -88,17 +88,17 @@ impl BucketBatches {
     /// What all series of some groups contribute.
     fn added_up(&mut self, mut chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
         let (pieces, at) = match self.pieces(&chunk, grid) {
-            Pieces::One => {
+            ChunkPieces::One => {
                 let lines = self.source.lines(&self.pipeline, chunk.series.clone());
                 let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
                 return sums.batches(&self.source, &chunk.names);
             }
-            Pieces::OfTime(ranges) => {
+            ChunkPieces::OfTime(ranges) => {
                 let lines = self.lines_of(ranges, chunk.series.clone())?;
                 let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
                 return sums.batches(&self.source, &chunk.names);
             }
-            Pieces::OfSeries(pieces, at) => (pieces, at),
+            ChunkPieces::OfSeries(pieces, at) => (pieces, at),
         };
         let whole = at == ChunkCut::BetweenGroups;
         let (source, pipeline, is_named) = (Arc::clone(&self.source), self.pipeline, self.named.is_some());
@@ -130,33 +130,35 @@ impl BucketBatches {
     }
 
     /// How a chunk is cut, so that several threads read it.
-    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> Pieces {
+    fn pieces(&self, chunk: &GroupChunk, grid: SumGrid) -> ChunkPieces {
         let SeriesSource { context, part, .. } = &*self.source;
         // Parts have threads of their own.
         if *part != Part::WHOLE || context.by_job.is_some() {
-            return Pieces::One;
+            return ChunkPieces::One;
         }
         let series = chunk.series.len();
         let rows = || rows_about(&context.snapshot, &chunk.series, self.pipeline.window);
         let (pieces, rows) = context.pieces(series, rows);
         if pieces == 1 {
-            return Pieces::One;
+            return ChunkPieces::One;
         }
         if series < pieces
             && let Some(ranges) = self.ranges(pieces, &chunk.series)
         {
-            return Pieces::OfTime(ranges);
+            return ChunkPieces::OfTime(ranges);
         }
         let pieces = pieces.min(series);
         if pieces > 1 && chunk.is_together() && chunk.groups.len() >= GROUPS_OF_PIECE_MIN * pieces {
-            return Pieces::OfSeries(pieces, ChunkCut::BetweenGroups);
+            return ChunkPieces::OfSeries(pieces, ChunkCut::BetweenGroups);
         }
         // Buckets of all pieces wait, and are put together.
         let states = (grid.steps as u64).saturating_mul(chunk.groups.len() as u64);
         let waiting = usize::try_from(STATES_MAX / states.max(1)).unwrap_or(usize::MAX);
         match pieces.min(waiting) {
-            pieces if pieces > 1 && rows / ROWS_OF_STATE_MIN >= states => Pieces::OfSeries(pieces, ChunkCut::Anywhere),
-            _ => Pieces::One,
+            pieces if pieces > 1 && rows / ROWS_OF_STATE_MIN >= states => {
+                ChunkPieces::OfSeries(pieces, ChunkCut::Anywhere)
+            }
+            _ => ChunkPieces::One,
         }
     }
 
@@ -319,7 +321,7 @@ pub(super) fn whole_ranges(
 }
 
 /// How a chunk is cut.
-enum Pieces {
+enum ChunkPieces {
     One,
     /// In so many.
     OfSeries(usize, ChunkCut),
