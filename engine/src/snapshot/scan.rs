@@ -76,7 +76,8 @@ impl ScanColumn {
 pub struct Scan {
     stretches: Stretches,
     columns: Vec<ScanColumn>,
-    values: ValueRange,
+    /// Where not all values are wanted.
+    tested: Option<ValueRange>,
     schema: SchemaRef,
     batch_rows: usize,
     rows_left: usize,
@@ -90,7 +91,7 @@ impl Scan {
         Self {
             stretches: Stretches::new(Sources::new(snapshot, series, range)),
             columns,
-            values,
+            tested: (values != ValueRange::ALL).then_some(values),
             schema: Arc::new(Schema::new(fields)),
             batch_rows: batch_rows.max(1),
             rows_left: limit.unwrap_or(usize::MAX),
@@ -100,12 +101,11 @@ impl Scan {
 
     /// Makes batches of the next stretches: of several series, so that a page that holds many is decoded once.
     fn read(&mut self) -> Result<()> {
-        let tested = (self.values != ValueRange::ALL).then_some(self.values);
         // How many of the rows have such values is not known before these are read.
-        let rows_left = if tested.is_some() { usize::MAX } else { self.rows_left };
+        let rows_left = if self.tested.is_some() { usize::MAX } else { self.rows_left };
         let rows_max = (READ_ROWS as usize).min(rows_left);
         let (mut seen, mut is_end) = (0, true);
-        let mut out = ScanBatches::new(&self.columns, tested, self.batch_rows);
+        let mut out = ScanBatches::new(&self.columns, self.tested, self.batch_rows);
         let mut unread: Vec<Vec<UnreadRows>> = vec![Vec::new(); self.stretches.sources.segments.len()];
         while seen < rows_max
             && let Some((series, stretch)) = self.stretches.next(rows_max - seen)?
@@ -146,7 +146,7 @@ impl Scan {
                 unread = later;
             }
         }
-        if let Some(values) = tested {
+        if let Some(values) = self.tested {
             out = out.kept(values, self.rows_left);
         }
         self.rows_left -= out.rows;
@@ -159,12 +159,9 @@ impl Scan {
 
     /// Whether it is known without reading the rows that they have no value that is wanted.
     fn has_none(&self, stretch: &Stretch) -> Result<bool> {
-        let Stretch::Rows { segment, run, .. } = stretch else { return Ok(false) };
-        if self.values == ValueRange::ALL {
-            return Ok(false);
-        }
+        let (Some(values), Stretch::Rows { segment, run, .. }) = (self.tested, stretch) else { return Ok(false) };
         let summary = self.stretches.sources.segments[*segment].load()?.summary(run);
-        Ok(summary.is_some_and(|summary| !self.values.overlaps(summary.min.as_f64(), summary.max.as_f64())))
+        Ok(summary.is_some_and(|summary| !values.overlaps(summary.min.as_f64(), summary.max.as_f64())))
     }
 }
 

@@ -145,7 +145,7 @@ impl PlainPlan {
                         Expr::AggregateFunction(aggregate) => !aggregate.params.distinct,
                         _ => true,
                     };
-                    if !is_comparison(expr) {
+                    if !is_comparison(expr) && !found.has(PlanPart::Computed) {
                         found.parts.push(PlanPart::Computed);
                     }
                     Ok(if plain { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })

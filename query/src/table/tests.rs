@@ -319,22 +319,29 @@ async fn tests_on_tags_reach_the_leaf() {
     .await;
 }
 
+/// The leaf of each question, which has no filter above it.
+async fn leaves(questions: &[&str]) -> String {
+    let mut leaves = String::new();
+    for sql in questions {
+        let plan = Asked::load(LOAD).plan(sql).await;
+        assert!(!plan.contains("FilterExec"), "{sql}\n{plan}");
+        leaves += plan.lines().last().unwrap().trim();
+        leaves.push('\n');
+    }
+    leaves
+}
+
 #[tokio::test]
 async fn ranges_of_time_reach_the_leaf() {
-    let mut plans = String::new();
-    for sql in [
+    let plans = leaves(&[
         "SELECT value FROM load WHERE ts >= '2024-01-01T00:01:00Z' AND ts < '2024-01-01 00:02:00'",
         "SELECT value FROM load WHERE ts > TIMESTAMP '2024-01-01 00:01:00' AND ts <= to_timestamp(1704067260)",
         "SELECT value FROM load WHERE ts BETWEEN '2024-01-01' AND '2024-01-02'",
         "SELECT value FROM load WHERE ts >= now() - INTERVAL '5 minutes'",
         "SELECT value FROM load WHERE '2024-01-01T02:00:00+02:00' = ts",
         "SELECT value FROM load WHERE ts > DATE '2024-01-01'",
-    ] {
-        let plan = Asked::load(LOAD).plan(sql).await;
-        assert!(!plan.contains("FilterExec"), "{sql}\n{plan}");
-        plans += plan.lines().last().unwrap().trim();
-        plans.push('\n');
-    }
+    ])
+    .await;
     expect![[r#"
         NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067260000000us, ts < 1704067320000000us
         NodeLeafExec: Rows: Sample, columns=[value], metric in ["load"], ts >= 1704067260000001us, ts < 1704067260000001us
@@ -347,20 +354,15 @@ async fn ranges_of_time_reach_the_leaf() {
 
 #[tokio::test]
 async fn ranges_of_values_reach_the_leaf() {
-    let mut plans = String::new();
-    for sql in [
+    let plans = leaves(&[
         "SELECT ts FROM load WHERE value > 90 AND host = 'a'",
         "SELECT ts FROM load WHERE 90 <= value AND value < 100.5",
         "SELECT ts FROM samples WHERE value BETWEEN -1 AND 1e3",
         "SELECT ts FROM samples WHERE value = 2",
         "SELECT ts FROM samples WHERE NOT value >= 2 AND metric = 'load'",
         "SELECT value FROM load WHERE value > 1 LIMIT 2",
-    ] {
-        let plan = Asked::load(LOAD).plan(sql).await;
-        assert!(!plan.contains("FilterExec"), "{sql}\n{plan}");
-        plans += plan.lines().last().unwrap().trim();
-        plans.push('\n');
-    }
+    ])
+    .await;
     expect![[r#"
         NodeLeafExec: Rows: Sample, columns=[ts], metric in ["load"], tags[host] in ["a"], value > 90.0
         NodeLeafExec: Rows: Sample, columns=[ts], metric in ["load"], value >= 90.0 AND value < 100.5

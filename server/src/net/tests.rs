@@ -248,28 +248,37 @@ fn uid() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-#[tokio::test]
-async fn of_many_that_want_one_name_at_the_same_moment_one_gets_it() {
-    for _ in 0..20 {
-        let dir = private_dir();
-        let start = Arc::new(std::sync::Barrier::new(8));
-        let asked: Vec<_> = (0..8)
-            .map(|_| {
-                let (dir, start) = (dir.path().to_path_buf(), Arc::clone(&start));
-                tokio::task::spawn_blocking(move || {
-                    start.wait();
-                    Socket::bind(&dir, "a.sock", uid())
-                })
+/// The sockets that eight threads get which begin at the same moment and ask for one name so many times each, and how
+/// often they were refused since it was taken.
+async fn bound_by_many(dir: &Path, times: usize) -> (Vec<Socket>, usize) {
+    let start = Arc::new(std::sync::Barrier::new(8));
+    let asked: Vec<_> = (0..8)
+        .map(|_| {
+            let (dir, start) = (dir.to_path_buf(), Arc::clone(&start));
+            tokio::task::spawn_blocking(move || {
+                start.wait();
+                (0..times).map(|_| Socket::bind(&dir, "a.sock", uid())).collect::<Vec<_>>()
             })
-            .collect();
-        let (mut named, mut refused) = (Vec::new(), 0);
-        for asked in asked {
-            match asked.await.unwrap() {
+        })
+        .collect();
+    let (mut named, mut refused) = (Vec::new(), 0);
+    for asked in asked {
+        for bound in asked.await.unwrap() {
+            match bound {
                 Ok(socket) => named.push(socket),
                 Err(SocketError::Alive { .. }) => refused += 1,
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+    (named, refused)
+}
+
+#[tokio::test]
+async fn of_many_that_want_one_name_at_the_same_moment_one_gets_it() {
+    for _ in 0..20 {
+        let dir = private_dir();
+        let (named, refused) = bound_by_many(dir.path(), 1).await;
         assert_eq!((named.len(), refused), (1, 7));
         drop(named);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
@@ -283,27 +292,8 @@ async fn of_many_that_find_a_dead_socket_one_gets_its_name_and_keeps_it_at_every
     for _ in 0..50 {
         let dir = private_dir();
         drop(std::os::unix::net::UnixListener::bind(dir.path().join("a.sock")).unwrap());
-        let start = Arc::new(std::sync::Barrier::new(8));
-        let asked: Vec<_> = (0..8)
-            .map(|_| {
-                let (dir, start) = (dir.path().to_path_buf(), Arc::clone(&start));
-                tokio::task::spawn_blocking(move || {
-                    start.wait();
-                    (0..10).map(|_| Socket::bind(&dir, "a.sock", uid())).collect::<Vec<_>>()
-                })
-            })
-            .collect();
-        let mut named = Vec::new();
-        for asked in asked {
-            for bound in asked.await.unwrap() {
-                match bound {
-                    Ok(socket) => named.push(socket),
-                    Err(SocketError::Alive { .. }) => {}
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
-        assert_eq!(named.len(), 1);
+        let (named, refused) = bound_by_many(dir.path(), 10).await;
+        assert_eq!((named.len(), refused), (1, 79));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left aside");
     }
 }

@@ -87,19 +87,23 @@ impl BucketBatches {
 
     /// What all series of some groups contribute.
     fn added_up(&mut self, mut chunk: GroupChunk, grid: SumGrid) -> Result<Vec<RecordBatch>, DataFusionError> {
-        let (pieces, at) = match self.pieces(&chunk, grid) {
-            ChunkPieces::One => {
-                let lines = self.source.lines(&self.pipeline, chunk.series.clone());
-                let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
-                return sums.batches(&self.source, &chunk.names);
-            }
-            ChunkPieces::OfTime(ranges) => {
-                let lines = self.lines_of(ranges, chunk.series.clone())?;
-                let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
-                return sums.batches(&self.source, &chunk.names);
-            }
-            ChunkPieces::OfSeries(pieces, at) => (pieces, at),
+        let lines = match self.pieces(&chunk, grid) {
+            ChunkPieces::OfSeries(pieces, at) => return self.added_up_in(pieces, at, chunk, grid),
+            ChunkPieces::One => self.source.lines(&self.pipeline, chunk.series.clone()),
+            ChunkPieces::OfTime(ranges) => self.lines_of(ranges, chunk.series.clone())?,
         };
+        let sums = added_up(&self.source, &self.pipeline, grid, &mut chunk, lines, self.named.as_mut())?;
+        sums.batches(&self.source, &chunk.names)
+    }
+
+    /// The same, from pieces of the chunk.
+    fn added_up_in(
+        &mut self,
+        pieces: usize,
+        at: ChunkCut,
+        chunk: GroupChunk,
+        grid: SumGrid,
+    ) -> Result<Vec<RecordBatch>, DataFusionError> {
         let whole = at == ChunkCut::BetweenGroups;
         let (source, pipeline, is_named) = (Arc::clone(&self.source), self.pipeline, self.named.is_some());
         let names = Arc::clone(&chunk.names);
