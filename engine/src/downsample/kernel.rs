@@ -7,6 +7,8 @@
 
 use std::marker::PhantomData;
 
+use multiversion::multiversion;
+
 use crate::exact::{ExactSum, Span, SumCut};
 use crate::segment::times::Ticks;
 use crate::segment::{Kind, Run, Sum, Summary, decimal};
@@ -15,8 +17,6 @@ use crate::value::Value;
 
 /// Buckets that are worked on side by side: an addition takes about so many cycles until the next can use it.
 const SIDE_BY_SIDE: usize = 4;
-/// Buckets up to this size are added up side by side, those above one after the other: measured.
-const INTERLEAVED_MAX: usize = 64;
 /// Integers up to this are floats without loss.
 const EXACT: u64 = 1 << 53;
 
@@ -142,6 +142,7 @@ impl<O: TotalOutcome> Kernel for Added<O> {
         scale == 0 && are_exact(ints)
     }
 
+    #[inline(always)]
     fn fold_ints(state: &mut Total, ints: &[i64], _: u8) {
         for ints in ints.chunks(ADDED_AT_ONCE) {
             state.sum.add_int(ints.iter().sum::<i64>().into());
@@ -153,16 +154,16 @@ impl<O: TotalOutcome> Kernel for Added<O> {
         let share = values.len() / SIDE_BY_SIDE;
         let count = share as u64;
         let total = |(high, low)| Total { sum: ExactSum::of_pair(high, low), count };
-        let mut shares = values.chunks_exact(share);
-        let mut next = || shares.next().unwrap_or_default();
         match span.cut().filter(|_| share <= SumCut::NUMBERS_MAX) {
-            Some(cut) if share <= INTERLEAVED_MAX => cut.sums_side_by_side(quarters(values)).map(total),
-            Some(cut) => std::array::from_fn(|_| total(cut.sums(next()))),
-            None => std::array::from_fn(|_| {
-                let mut total = Total::default();
-                Self::fold(&mut total, next(), span);
-                total
-            }),
+            Some(cut) => cut.sums_of_shares(values).map(total),
+            None => {
+                let mut shares = values.chunks_exact(share);
+                std::array::from_fn(|_| {
+                    let mut total = Total::default();
+                    Self::fold(&mut total, shares.next().unwrap_or_default(), span);
+                    total
+                })
+            }
         }
     }
 
@@ -252,6 +253,7 @@ impl ExtremeOrder for Lower {
         value < other
     }
 
+    #[inline(always)]
     fn best_int(ints: &[i64]) -> Option<i64> {
         ints.iter().copied().min()
     }
@@ -270,6 +272,7 @@ impl ExtremeOrder for Higher {
         value > other
     }
 
+    #[inline(always)]
     fn best_int(ints: &[i64]) -> Option<i64> {
         ints.iter().copied().max()
     }
@@ -304,6 +307,7 @@ impl<O: ExtremeOrder> Kernel for Extreme<O> {
         true
     }
 
+    #[inline(always)]
     fn fold_ints(state: &mut f64, ints: &[i64], scale: u8) {
         if let Some(best) = O::best_int(ints) {
             Self::fold(state, &[decimal::to_float(best, scale)], ());
@@ -598,10 +602,21 @@ impl<K: Kernel> BucketGrid<K> {
 }
 
 /// Whether all are floats without loss.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
 fn are_exact(ints: &[i64]) -> bool {
     // Without an early end, so that many are looked at at once. Those in question are the numbers below twice the bound.
     let shifted = |int: &i64| int.wrapping_add(EXACT as i64).cast_unsigned();
     ints.iter().fold(0, |bits, int| bits | shifted(int)) < 2 * EXACT
+}
+
+/// As many empty buckets, each with its equal share of `ints`, divided by ten to the power `scale`.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn four_of_ints<K: Kernel>(ints: &[i64], scale: u8) -> [K::State; SIDE_BY_SIDE] {
+    let mut states = std::array::from_fn(|_| K::empty());
+    for (state, share) in states.iter_mut().zip(ints.chunks_exact(ints.len() / SIDE_BY_SIDE)) {
+        K::fold_ints(state, share, scale);
+    }
+    states
 }
 
 /// Takes in values of which some may be NaN.
@@ -626,15 +641,8 @@ impl<K: Kernel> BucketFold for BucketGrid<K> {
         if !K::takes_ints(ints, scale) {
             return false;
         }
-        let fold = |state: &mut K::State, ints: &[i64]| K::fold_ints(state, ints, scale);
-        let side_by_side = |ints: &[i64]| {
-            let mut states = std::array::from_fn(|_| K::empty());
-            for (state, share) in states.iter_mut().zip(ints.chunks_exact(ints.len() / SIDE_BY_SIDE)) {
-                fold(state, share);
-            }
-            states
-        };
-        self.push_by(ticks, ints, Some(side_by_side), fold);
+        let side_by_side = |ints: &[i64]| four_of_ints::<K>(ints, scale);
+        self.push_by(ticks, ints, Some(side_by_side), |state, ints| K::fold_ints(state, ints, scale));
         true
     }
 

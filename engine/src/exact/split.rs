@@ -4,6 +4,8 @@
 //! are representable. If the numbers are not too far apart, the remainders are small enough that their sums are
 //! representable too. Nothing is rounded, so the additions may be made in any order, several at a time.
 
+use multiversion::multiversion;
+
 /// Numbers that are added up in one go. More would allow less between the largest and the least of them.
 pub(super) const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCK_BITS: i32 = 8;
@@ -11,6 +13,7 @@ const BLOCK_BITS: i32 = 8;
 const DIGITS: i32 = 53;
 /// Sums that are made side by side, because an addition takes several cycles until the next can use it.
 const LANES: usize = 8;
+const HALF: usize = LANES / 2;
 /// Exponents of numbers that are cut: far from where anything overflows or underflows.
 const EXPONENTS: std::ops::Range<i32> = -900..1_000;
 
@@ -25,32 +28,12 @@ pub struct Span {
 
 impl Span {
     pub fn of(values: &[f64]) -> Self {
-        let (mut most, mut least) = ([0.0_f64; LANES], [f64::INFINITY; LANES]);
-        let (groups, rest) = values.as_chunks::<LANES>();
-        for group in groups {
-            for ((value, most), least) in group.iter().zip(&mut most).zip(&mut least) {
-                take_in(*value, most, least);
-            }
-        }
-        for value in rest {
-            take_in(*value, &mut most[0], &mut least[0]);
-        }
-        let least = least.into_iter().fold(f64::INFINITY, |least, one| if one < least { one } else { least });
-        Self { most: largest(most), unit: exponent(least) - (DIGITS - 1) }
+        span_of(values)
     }
 
     /// Of numbers that are known to be multiples of two to the power of `unit`.
     pub fn of_multiples(values: &[f64], unit: i32) -> Self {
-        let mut most = [0.0_f64; LANES];
-        let (groups, rest) = values.as_chunks::<LANES>();
-        for group in groups {
-            for (value, most) in group.iter().zip(&mut most) {
-                let size = value.abs();
-                *most = if size > *most { size } else { *most };
-            }
-        }
-        let rest = rest.iter().fold(0.0, |most: f64, value| if value.abs() > most { value.abs() } else { most });
-        Self { most: largest(most).max(rest), unit }
+        Self { most: most_of(values), unit }
     }
 
     /// How such numbers are added up a block at a time; `None` where they must be added one by one.
@@ -75,6 +58,38 @@ impl Span {
     }
 }
 
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn span_of(values: &[f64]) -> Span {
+    let (mut most, mut least) = ([0.0_f64; LANES], [f64::INFINITY; LANES]);
+    let (groups, rest) = values.as_chunks::<LANES>();
+    for group in groups {
+        for ((value, most), least) in group.iter().zip(&mut most).zip(&mut least) {
+            take_in(*value, most, least);
+        }
+    }
+    for value in rest {
+        take_in(*value, &mut most[0], &mut least[0]);
+    }
+    let least = least.into_iter().fold(f64::INFINITY, |least, one| if one < least { one } else { least });
+    Span { most: largest(most), unit: exponent(least) - (DIGITS - 1) }
+}
+
+/// The largest magnitude.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn most_of(values: &[f64]) -> f64 {
+    let mut most = [0.0_f64; LANES];
+    let (groups, rest) = values.as_chunks::<LANES>();
+    for group in groups {
+        for (value, most) in group.iter().zip(&mut most) {
+            let size = value.abs();
+            *most = if size > *most { size } else { *most };
+        }
+    }
+    let rest = rest.iter().fold(0.0, |most: f64, value| if value.abs() > most { value.abs() } else { most });
+    largest(most).max(rest)
+}
+
+#[inline(always)]
 fn take_in(value: f64, most: &mut f64, least: &mut f64) {
     let size = value.abs();
     *most = if size > *most { size } else { *most };
@@ -83,6 +98,7 @@ fn take_in(value: f64, most: &mut f64, least: &mut f64) {
     *least = if some < *least { some } else { *least };
 }
 
+#[inline(always)]
 fn largest(sizes: [f64; LANES]) -> f64 {
     sizes.into_iter().fold(0.0, |most, one| if one > most { one } else { most })
 }
@@ -109,53 +125,81 @@ impl SumCut {
 
     /// The sum of the upper parts, and that of the lower ones.
     pub fn sums(self, values: &[f64]) -> (f64, f64) {
-        let (groups, rest) = values.as_chunks::<LANES>();
-        let shift = match self {
-            SumCut::Whole => {
-                let mut sums = [0.0; LANES];
-                for group in groups {
-                    for (value, sum) in group.iter().zip(&mut sums) {
-                        *sum += value;
-                    }
-                }
-                return (sums.iter().chain(rest).fold(0.0, |sum, value| sum + value), 0.0);
-            }
-            SumCut::At { shift } => shift,
-        };
-        let (mut highs, mut lows) = ([shift; LANES], [0.0; LANES]);
-        for group in groups {
-            for at in 0..LANES {
-                add_parts(group[at], &mut highs[at], &mut lows[at]);
-            }
-        }
-        let mut high = highs.into_iter().fold(shift, |sum, one| sum + (one - shift));
-        let mut low = lows.into_iter().fold(0.0, |sum, one| sum + one);
-        rest.iter().for_each(|value| add_parts(*value, &mut high, &mut low));
-        (high - shift, low)
+        sums(self, values)
     }
 
-    /// As [`SumCut::sums`], of as many lists as come side by side.
-    pub fn sums_side_by_side<const N: usize>(self, values: impl Iterator<Item = [f64; N]>) -> [(f64, f64); N] {
-        let SumCut::At { shift } = self else {
-            let mut sums = [0.0; N];
-            for group in values {
-                for at in 0..N {
-                    sums[at] += group[at];
-                }
-            }
-            return sums.map(|sum| (sum, 0.0));
-        };
-        let (mut highs, mut lows) = ([shift; N], [0.0; N]);
-        for group in values {
-            for at in 0..N {
-                add_parts(group[at], &mut highs[at], &mut lows[at]);
-            }
-        }
-        std::array::from_fn(|at| (highs[at] - shift, lows[at]))
+    /// As [`SumCut::sums`], of `N` equal shares of `values`: one after the other, all of them [`SumCut::NUMBERS_MAX`] at
+    /// the most.
+    pub fn sums_of_shares<const N: usize>(self, values: &[f64]) -> [(f64, f64); N] {
+        sums_of_shares(self, values)
     }
 }
 
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn sums(cut: SumCut, values: &[f64]) -> (f64, f64) {
+    sums_of(cut, values)
+}
+
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn sums_of_shares<const N: usize>(cut: SumCut, values: &[f64]) -> [(f64, f64); N] {
+    let mut shares = values.chunks_exact(values.len() / N);
+    std::array::from_fn(|_| sums_of(cut, shares.next().unwrap_or_default()))
+}
+
+/// Nothing is rounded, so it does not matter in which order parts are added.
+#[inline(always)]
+fn sums_of(cut: SumCut, values: &[f64]) -> (f64, f64) {
+    let (groups, rest) = values.as_chunks::<LANES>();
+    let (half_groups, rest) = rest.as_chunks::<HALF>();
+    let shift = match cut {
+        SumCut::Whole => {
+            let mut sums = [0.0; LANES];
+            for group in groups {
+                for (value, sum) in group.iter().zip(&mut sums) {
+                    *sum += value;
+                }
+            }
+            let mut sums = halved(sums);
+            for group in half_groups {
+                for (value, sum) in group.iter().zip(&mut sums) {
+                    *sum += value;
+                }
+            }
+            return (rest.iter().fold(total(sums), |sum, value| sum + value), 0.0);
+        }
+        SumCut::At { shift } => shift,
+    };
+    let (mut highs, mut lows) = ([shift; LANES], [0.0; LANES]);
+    for group in groups {
+        for at in 0..LANES {
+            add_parts(group[at], &mut highs[at], &mut lows[at]);
+        }
+    }
+    let mut highs = halved(highs.map(|high| high - shift)).map(|high| high + shift);
+    let mut lows = halved(lows);
+    for group in half_groups {
+        for at in 0..HALF {
+            add_parts(group[at], &mut highs[at], &mut lows[at]);
+        }
+    }
+    let (mut high, mut low) = (total(highs.map(|high| high - shift)) + shift, total(lows));
+    rest.iter().for_each(|value| add_parts(*value, &mut high, &mut low));
+    (high - shift, low)
+}
+
+/// The sum of both halves.
+#[inline(always)]
+fn halved(sums: [f64; LANES]) -> [f64; HALF] {
+    std::array::from_fn(|at| sums[at] + sums[at + HALF])
+}
+
+#[inline(always)]
+fn total(sums: [f64; HALF]) -> f64 {
+    (sums[0] + sums[2]) + (sums[1] + sums[3])
+}
+
 /// `high` is the shift and all upper parts: what an addition to it takes away from the value is the lower part.
+#[inline(always)]
 fn add_parts(value: f64, high: &mut f64, low: &mut f64) {
     let next = *high + value;
     *low += value - (next - *high);

@@ -4,6 +4,8 @@
 //! float takes this form only if the division was tried and gave exactly its bits. So NaN, infinities and -0.0 never
 //! take it.
 
+use multiversion::multiversion;
+
 /// Largest scale that is written: ten digits are what people print, and more seldom fit 53 bits.
 pub const SCALE_WRITTEN_MAX: u8 = 9;
 /// Integers from here on are not all floats.
@@ -44,6 +46,7 @@ pub fn to_floats(ints: &[i64], scale: u8) -> Vec<f64> {
 }
 
 /// As [`to_floats`], into what is as long as `ints`.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
 pub fn fill_floats(out: &mut [f64], ints: &[i64], scale: u8) {
     let power = power(scale);
     match RECIPROCALS.get(usize::from(scale)) {
@@ -56,6 +59,7 @@ pub fn fill_floats(out: &mut [f64], ints: &[i64], scale: u8) {
     }
 }
 
+#[inline(always)]
 fn fill(out: &mut [f64], ints: &[i64], float: impl Fn(i64) -> f64) {
     for (out, int) in out.iter_mut().zip(ints) {
         *out = float(*int);
@@ -87,12 +91,14 @@ const SMALL_BITS: u32 = 51;
 const MIDDLE: f64 = 6_755_399_441_055_744.0;
 
 /// Whether all are from `-2^bits` until `2^bits`.
+#[inline(always)]
 fn fit(ints: &[i64], bits: u32) -> bool {
     let above = ints.iter().fold(0, |above, int| above | int.wrapping_add(1 << bits).cast_unsigned());
     above >> (bits + 1) == 0
 }
 
 /// Of an integer of [`SMALL_BITS`] at the most.
+#[inline(always)]
 fn small_to_float(int: i64) -> f64 {
     f64::from_bits(MIDDLE.to_bits().wrapping_add_signed(int)) - MIDDLE
 }
@@ -108,6 +114,7 @@ pub fn to_ints(floats: &[f64], ints: &mut Vec<i64>) -> Option<u8> {
 }
 
 /// Appends the integers of `floats`, several at a time, if [`to_int`] finds one for each.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
 fn push_ints(floats: &[f64], scale: u8, ints: &mut Vec<i64>) -> bool {
     let (power, start) = (power(scale), ints.len());
     // Signs: whether all are small. Bits: whether any is not what its integer gives back.

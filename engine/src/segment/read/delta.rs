@@ -7,13 +7,15 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use multiversion::multiversion;
+
 /// Bytes of no meaning behind the packed ones, so that a value may be read with those that follow it.
 pub const PADDING: usize = 16;
 /// Differences that are unpacked at a time: Parquet packs so many, or a multiple of it, with one width.
 const GROUP: usize = 32;
 /// Widest difference.
 const WIDTH_MAX: u8 = 64;
-/// Values that are handed out at a time, about: they stay in the nearest cache.
+/// Values that are handed out at a time, or those of a block where they are more: they stay in the nearest cache.
 const HANDED_OUT: usize = 2 << 10;
 
 /// The bytes end within a block, or a width is none.
@@ -74,19 +76,29 @@ impl DeltaPage {
         if rows.is_empty() {
             return Ok(());
         }
-        buffer.clear();
         // The first value stands alone; difference `n` makes value `n + 1`.
         let wanted = rows.start.saturating_sub(1)..rows.end - 1;
         let (known, mut start) = self.near(wanted.start / self.block);
+        let mut filled = 0;
         if rows.start == 0 {
-            buffer.push(start.before);
+            buffer[0] = start.before;
+            filled = 1;
         }
         let mut found: Vec<BlockStart> = Vec::new();
         let mut number = known;
         while number * self.block < wanted.end {
             let first = number * self.block;
             let part = wanted.start.max(first) - first..(wanted.end - first).min(self.block);
-            let next = self.read_block(start, first, part, buffer, take)?;
+            let end = filled + part.len();
+            if buffer.len() < end {
+                buffer.resize(end, 0);
+            }
+            let next = read_block(self, start, first, part, &mut buffer[filled..end])?;
+            filled = end;
+            if filled + self.block > HANDED_OUT {
+                take(&buffer[..filled]);
+                filled = 0;
+            }
             number += 1;
             match next {
                 Some(next) => {
@@ -97,8 +109,8 @@ impl DeltaPage {
             }
         }
         self.remember(known + 1, &found);
-        if !buffer.is_empty() {
-            take(buffer);
+        if filled > 0 {
+            take(&buffer[..filled]);
         }
         Ok(())
     }
@@ -117,101 +129,116 @@ impl DeltaPage {
         starts.extend_from_slice(new.unwrap_or_default());
     }
 
-    /// Takes in the values of a block, of which `wanted` are wanted; gives back where the next one begins, unless it was
-    /// left before its end.
-    fn read_block(
-        &self,
-        start: BlockStart,
-        first: usize,
-        wanted: Range<usize>,
-        buffer: &mut Vec<i64>,
-        take: &mut impl FnMut(&[i64]),
-    ) -> Result<Option<BlockStart>, Torn> {
-        let mut header = Varints { bytes: &self.bytes, at: start.at };
-        let least = header.signed().ok_or(Torn)?;
-        let widths = header.at..header.at + self.block / self.part;
-        let end = self.bytes.len() - PADDING;
-        if widths.end > end {
-            return Err(Torn);
-        }
-        let (mut at, mut value) = (widths.end, start.before);
-        // Differences of the block that there are: what is behind them has no meaning.
-        let there = (self.count - 1 - first).min(self.block);
-        let mut differences = [0_u64; GROUP];
-        for (place, width) in self.bytes[widths].iter().enumerate() {
-            let from = place * self.part;
-            if from >= there {
-                break;
-            }
-            if *width > WIDTH_MAX {
-                return Err(Torn);
-            }
-            for group in (from..from + self.part).step_by(GROUP) {
-                let here = group..(group + GROUP).min(there);
-                if here.is_empty() {
-                    break;
-                }
-                if group >= wanted.end {
-                    return Ok(None);
-                }
-                self.unpack(at, usize::from(*width), here.len(), &mut differences)?;
-                at += usize::from(*width) * GROUP / 8;
-                if here.end <= wanted.start {
-                    let sum = differences[..here.len()].iter().fold(0_u64, |sum, one| sum.wrapping_add(*one));
-                    let all = least.wrapping_mul(here.len() as i64).wrapping_add(sum.cast_signed());
-                    value = value.wrapping_add(all);
-                    continue;
-                }
-                let mut values = [0_i64; GROUP];
-                for (out, difference) in values.iter_mut().zip(&differences) {
-                    value = value.wrapping_add(least.wrapping_add(difference.cast_signed()));
-                    *out = value;
-                }
-                // Of the last group of a page the rest is made up.
-                value = values[here.len() - 1];
-                let from = wanted.start.max(group) - group;
-                buffer.extend_from_slice(&values[from..wanted.end.min(here.end) - group]);
-                if buffer.len() + GROUP > HANDED_OUT {
-                    take(buffer);
-                    buffer.clear();
-                }
-            }
-        }
-        Ok(Some(BlockStart { at, before: value }))
-    }
-
-    /// Unpacks the group at `at`, of which `count` differences are there.
-    fn unpack(&self, at: usize, width: usize, count: usize, out: &mut [u64; GROUP]) -> Result<(), Torn> {
+    /// Unpacks the group at `at`, of which `count` differences are there: each is packed as what it is above `least`.
+    #[inline(always)]
+    fn unpack(&self, at: usize, width: usize, least: i64, count: usize, out: &mut [i64; GROUP]) -> Result<(), Torn> {
         let needed = at.saturating_add((width * count).div_ceil(8));
         if needed > self.bytes.len() - PADDING {
             return Err(Torn);
         }
-        let len = width * GROUP / 8 + PADDING;
-        if let Some(bytes) = self.bytes.get(at..at + len) {
-            unpack_group(bytes, width, out);
-            return Ok(());
+        match self.bytes.get(at..at + width * GROUP / 8 + PADDING) {
+            Some(bytes) => unpack_group(bytes, width, least, out),
+            None => self.unpack_last(at, width, least, out),
         }
-        // A writer may leave out what has no meaning.
-        let mut rest = [0; WIDTH_MAX as usize * GROUP / 8 + PADDING];
-        let left = &self.bytes[at..];
-        rest[..left.len().min(len)].copy_from_slice(&left[..left.len().min(len)]);
-        unpack_group(&rest[..len], width, out);
         Ok(())
     }
+
+    /// Of a group that ends with its last difference, as a writer may leave out what has no meaning.
+    #[cold]
+    fn unpack_last(&self, at: usize, width: usize, least: i64, out: &mut [i64; GROUP]) {
+        let mut bytes = [0; WIDTH_MAX as usize * GROUP / 8 + PADDING];
+        let left = &self.bytes[at..];
+        let count = left.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&left[..count]);
+        unpack_group(&bytes[..width * GROUP / 8 + PADDING], width, least, out);
+    }
+}
+
+/// Fills `out` with the values of a block that are `wanted`, which are as many; gives back where the next one begins,
+/// unless it was left before its end.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn read_block(
+    page: &DeltaPage,
+    start: BlockStart,
+    first: usize,
+    wanted: Range<usize>,
+    mut out: &mut [i64],
+) -> Result<Option<BlockStart>, Torn> {
+    let mut header = Varints { bytes: &page.bytes, at: start.at };
+    let least = header.signed().ok_or(Torn)?;
+    let widths = header.at..header.at + page.block / page.part;
+    let end = page.bytes.len() - PADDING;
+    if widths.end > end {
+        return Err(Torn);
+    }
+    let (mut at, mut value) = (widths.end, start.before);
+    // Differences of the block that there are: what is behind them has no meaning.
+    let there = (page.count - 1 - first).min(page.block);
+    let mut differences = [0; GROUP];
+    for (place, width) in page.bytes[widths].iter().enumerate() {
+        let from = place * page.part;
+        if from >= there {
+            break;
+        }
+        if *width > WIDTH_MAX {
+            return Err(Torn);
+        }
+        for group in (from..from + page.part).step_by(GROUP) {
+            let here = group..(group + GROUP).min(there);
+            if here.is_empty() {
+                break;
+            }
+            if group >= wanted.end {
+                return Ok(None);
+            }
+            page.unpack(at, usize::from(*width), least, here.len(), &mut differences)?;
+            at += usize::from(*width) * GROUP / 8;
+            if here.end <= wanted.start {
+                value = differences[..here.len()].iter().fold(value, |sum, one| sum.wrapping_add(*one));
+                continue;
+            }
+            let mut part = [0; GROUP];
+            let (from, to) = (wanted.start.max(group) - group, wanted.end.min(here.end) - group);
+            let is_whole = to - from == GROUP;
+            let (these, others) = std::mem::take(&mut out).split_at_mut(to - from);
+            out = others;
+            // Where all are wanted they are made where they are read.
+            match these.first_chunk_mut() {
+                Some(these) if is_whole => value = running_sums(value, &differences, these, here.len()),
+                _ => {
+                    value = running_sums(value, &differences, &mut part, here.len());
+                    these.copy_from_slice(&part[from..to]);
+                }
+            }
+        }
+    }
+    Ok(Some(BlockStart { at, before: value }))
+}
+
+/// Fills `out` with `value` and one difference, two, and so on; gives back what it and the first `count` of them make.
+#[inline(always)]
+fn running_sums(mut value: i64, differences: &[i64; GROUP], out: &mut [i64; GROUP], count: usize) -> i64 {
+    for (out, difference) in out.iter_mut().zip(differences) {
+        value = value.wrapping_add(*difference);
+        *out = value;
+    }
+    // Of the last group of a page the rest is made up.
+    out[count - 1]
 }
 
 /// Room for what [`DeltaPage::read`] hands out.
 pub fn buffer() -> Vec<i64> {
-    Vec::with_capacity(HANDED_OUT)
+    vec![0; HANDED_OUT]
 }
 
-/// Unpacks differences of this width; there are [`PADDING`] bytes more than they take.
-fn unpack_group(bytes: &[u8], width: usize, out: &mut [u64; GROUP]) {
+/// Unpacks differences of this width, each as what it is above `least`; there are [`PADDING`] bytes more than they take.
+#[inline(always)]
+fn unpack_group(bytes: &[u8], width: usize, least: i64, out: &mut [i64; GROUP]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
             match width {
-                0 => *out = [0; GROUP],
-                $($width => unpack_fixed::<$width>(bytes, out),)*
+                0 => *out = [least; GROUP],
+                $($width => unpack_fixed::<$width>(bytes, least, out),)*
                 _ => {}
             }
         };
@@ -220,8 +247,10 @@ fn unpack_group(bytes: &[u8], width: usize, out: &mut [u64; GROUP]) {
         33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64);
 }
 
-/// Eight differences take as many bytes as one has bits: what to shift by is known when this is compiled.
-fn unpack_fixed<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
+/// Eight differences take as many bytes as one has bits: what to shift by is known when this is compiled. The least is
+/// added here, where that is done to several at once, and not on the way from one sum to the next.
+#[inline(always)]
+fn unpack_fixed<const WIDTH: usize>(bytes: &[u8], least: i64, out: &mut [i64; GROUP]) {
     let mask = u64::MAX >> (64 - WIDTH);
     let bytes = &bytes[..WIDTH * GROUP / 8 + PADDING];
     for (eight, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -232,7 +261,7 @@ fn unpack_fixed<const WIDTH: usize>(bytes: &[u8], out: &mut [u64; GROUP]) {
             eight.copy_from_slice(&bytes[byte..byte + 8]);
             let low = u64::from_le_bytes(eight) >> bit;
             let high = if bit + WIDTH > 64 { u64::from(bytes[byte + 8]) << (64 - bit) } else { 0 };
-            *out = (low | high) & mask;
+            *out = least.wrapping_add(((low | high) & mask).cast_signed());
         }
     }
 }

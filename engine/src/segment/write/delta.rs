@@ -8,6 +8,8 @@
 //! Integers that are values have blocks of one of two sizes ([`BlockSize`]), whichever gives the shorter page: where a
 //! run begins, the step from the run before makes a whole block wide, so many short runs want small blocks.
 
+use multiversion::multiversion;
+
 use crate::segment::{PAGE_ROWS, varint};
 
 /// Parts of a block, each with a width of its own.
@@ -143,6 +145,7 @@ fn width_of(part: &[DeltaBounds], least: i64) -> usize {
 }
 
 /// Appends a page of integers that are values.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
 pub fn pack_values(values: &[i64], bytes: &mut Vec<u8>) {
     let mut groups = Vec::with_capacity(GROUPS);
     for from in (1..values.len()).step_by(GROUP) {
