@@ -12,6 +12,7 @@ use telem_engine::{Db, SampleBatch, SeriesId, SeriesKey, Timestamp};
 use super::{AcceptCounters, Limits, check_time};
 use crate::decode::opentsdb::PutRules;
 use crate::decode::opentsdb::scan::{Next, PointForesight, PointScan, RawPoint};
+use crate::decode::words::starts_with;
 use crate::default_tags::DefaultTags;
 use crate::known::{At, Keys};
 
@@ -160,14 +161,14 @@ impl PointForesight for PointSeer<'_> {
     }
 
     fn metric(&mut self, rest: &[u8]) -> Option<usize> {
-        let (metric, _) = self.foreseen().filter(|(metric, _)| rest.starts_with(metric))?;
+        let (metric, _) = self.foreseen().filter(|(metric, _)| starts_with(rest, metric))?;
         let len = metric.len();
         self.metric = true;
         Some(len)
     }
 
     fn tags(&mut self, rest: &[u8]) -> Option<usize> {
-        let (_, tags) = self.foreseen().filter(|(_, tags)| rest.starts_with(tags))?;
+        let (_, tags) = self.foreseen().filter(|(_, tags)| starts_with(rest, tags))?;
         let len = tags.len();
         self.tags = true;
         Some(len)

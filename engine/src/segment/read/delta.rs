@@ -67,7 +67,7 @@ impl DeltaPage {
         size_of::<Self>() + self.bytes.capacity() + self.count.div_ceil(self.block) * size_of::<BlockStart>()
     }
 
-    /// Hands out the values of `rows`, as many at a time as fit into `buffer` ([`buffer`] makes one).
+    /// Hands out the values of `rows`, about [`HANDED_OUT`] at a time. `buffer` is for them, and grows to that.
     ///
     /// # Errors
     /// Torn; some may have been handed out then.
@@ -79,6 +79,9 @@ impl DeltaPage {
         // The first value stands alone; difference `n` makes value `n + 1`.
         let wanted = rows.start.saturating_sub(1)..rows.end - 1;
         let (known, mut start) = self.near(wanted.start / self.block);
+        if buffer.len() < HANDED_OUT {
+            buffer.resize(HANDED_OUT, 0);
+        }
         let mut filled = 0;
         if rows.start == 0 {
             buffer[0] = start.before;
@@ -224,11 +227,6 @@ fn running_sums(mut value: i64, differences: &[i64; GROUP], out: &mut [i64; GROU
     }
     // Of the last group of a page the rest is made up.
     out[count - 1]
-}
-
-/// Room for what [`DeltaPage::read`] hands out.
-pub fn buffer() -> Vec<i64> {
-    vec![0; HANDED_OUT]
 }
 
 /// Unpacks differences of this width, each as what it is above `least`; there are [`PADDING`] bytes more than they take.

@@ -51,7 +51,7 @@ impl Loaded {
         ranges: &[Range<usize>],
         take: &mut impl FnMut(usize, usize, &[i64]),
     ) -> Result<()> {
-        let mut buffer = delta::buffer();
+        let mut buffer = Vec::new();
         self.each(ranges, take, |place, stretches, take| {
             let mut column = IntColumn::open(self, place, name)?;
             stretches.iter().try_for_each(|stretch| column.read(stretch.clone(), &mut buffer, take))

@@ -132,6 +132,24 @@ fn whatever_is_unusual_or_wrong_is_left_to_the_thorough_way_and_leaves_nothing_b
 }
 
 #[test]
+fn points_of_several_shapes_may_stand_in_one_body() {
+    let usual = |value: i64| point("m", &value.to_string(), r#"{"host":"a"}"#);
+    let turned = r#"{"tags":{"host":"b"},"timestamp":1356998400, "value" : 7,"metric":"n"}"#;
+    let spaced = "{ \"metric\": \"m\", \"timestamp\": 1356998401, \"value\": 8, \"tags\": {\"host\": \"a\"} }";
+    let bodies = [
+        format!("[{},{},{turned},{turned},{},{spaced}]", usual(1), usual(-2), usual(3)),
+        format!("[{spaced}, {spaced} ,{},{turned}]", usual(4)),
+        format!("[{turned},{}]", turned.replace(" : 7", " : 7.25e1")),
+    ];
+    let mut receiver = Receiver::new();
+    for body in bodies.iter().chain(&bodies) {
+        let samples = receiver.fast(&RULES, body.as_bytes());
+        assert!(samples.is_some(), "{body}");
+        assert_eq!(samples, receiver.thorough(&RULES, body.as_bytes()), "{body}");
+    }
+}
+
+#[test]
 fn a_known_series_with_too_many_tags_for_a_request_is_left_to_the_thorough_way() {
     let mut receiver = Receiver::new();
     let body = point("m", "1", r#"{"a":"1","b":"2","c":"3"}"#);

@@ -53,9 +53,22 @@ pub struct PointScan<'a> {
     state: ScanState,
     /// The last timestamp as it was sent, and what it means: points of a tick have one.
     last_time: Option<(&'a [u8], Timestamp)>,
+    /// Of the last point.
+    shape: Option<PointShape<'a>>,
 }
 
+/// The members of a point in their order, each with all that stands between it and what is before it, and what stands
+/// behind the last. A sender writes all of its points in one shape.
+#[derive(Clone, Copy, Debug)]
+struct PointShape<'a> {
+    members: [(&'a [u8], PointMember); MEMBERS],
+    end: &'a [u8],
+}
+
+const MEMBERS: usize = 4;
+
 /// What a data point has.
+#[derive(Clone, Copy, Debug)]
 enum PointMember {
     Metric,
     Timestamp,
@@ -74,7 +87,7 @@ enum ScanState {
 
 impl<'a> PointScan<'a> {
     pub fn new(body: &'a [u8], rules: &PutRules) -> Self {
-        Self { body, at: 0, rules: *rules, state: ScanState::Start, last_time: None }
+        Self { body, at: 0, rules: *rules, state: ScanState::Start, last_time: None, shape: None }
     }
 
     pub fn next(&mut self, foresight: &mut impl PointForesight) -> Next<'a> {
@@ -105,8 +118,38 @@ impl<'a> PointScan<'a> {
     }
 
     fn point(&mut self, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
+        let start = self.at;
+        if let Some(shape) = self.shape {
+            if let Some(point) = self.point_like(&shape, foresight) {
+                return Some(point);
+            }
+            self.at = start;
+        }
+        self.any_point(foresight)
+    }
+
+    /// A point of this shape. What is between its members is known, and so not read.
+    fn point_like(&mut self, shape: &PointShape<'a>, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
         foresight.begin();
         let (mut metric, mut tags, mut timestamp, mut value) = (None, None, None, None);
+        for (before, member) in &shape.members {
+            self.expect_all(before)?;
+            match member {
+                PointMember::Metric => metric = Some(self.metric(foresight)?),
+                PointMember::Timestamp => timestamp = Some(self.timestamp()?),
+                PointMember::Value => value = Some(self.value()?),
+                PointMember::Tags => tags = Some(self.tags(foresight)?),
+            }
+        }
+        self.expect_all(shape.end)?;
+        Some(RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? })
+    }
+
+    fn any_point(&mut self, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
+        foresight.begin();
+        let (mut metric, mut tags, mut timestamp, mut value) = (None, None, None, None);
+        let (mut members, mut known) = ([(&self.body[..0], PointMember::Metric); MEMBERS], 0);
+        let mut end = self.at;
         self.expect(b'{')?;
         loop {
             self.skip_blanks();
@@ -114,6 +157,9 @@ impl<'a> PointScan<'a> {
             self.skip_blanks();
             self.expect(b':')?;
             self.skip_blanks();
+            // Of five one comes twice.
+            *members.get_mut(known)? = (&self.body[end..self.at], member);
+            known += 1;
             // Of equal keys the last counts; they are unusual.
             let before = match member {
                 PointMember::Metric => metric.replace(self.metric(foresight)?).is_some(),
@@ -124,6 +170,7 @@ impl<'a> PointScan<'a> {
             if before {
                 return None;
             }
+            end = self.at;
             self.skip_blanks();
             let byte = self.peek()?;
             self.at += 1;
@@ -133,7 +180,9 @@ impl<'a> PointScan<'a> {
                 _ => return None,
             }
         }
-        Some(RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? })
+        let point = RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? };
+        self.shape = Some(PointShape { members, end: &self.body[end..self.at] });
+        Some(point)
     }
 
     /// Compared at once with each that there is: the compiler makes words of these.
@@ -249,6 +298,10 @@ impl<'a> PointScan<'a> {
         let digits = self.body[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += digits;
         (digits > 0).then_some(())
+    }
+
+    fn expect_all(&mut self, text: &[u8]) -> Option<()> {
+        starts_with(&self.body[self.at..], text).then(|| self.at += text.len())
     }
 
     fn expect(&mut self, byte: u8) -> Option<()> {

@@ -71,7 +71,7 @@ fn page(values: &[i64], cut: Cut) -> DeltaPage {
 }
 
 fn read(page: &DeltaPage, rows: Range<usize>) -> Result<Vec<i64>, Torn> {
-    let (mut found, mut buffer) = (Vec::new(), buffer());
+    let (mut found, mut buffer) = (Vec::new(), Vec::new());
     page.read(rows, &mut buffer, &mut |values| found.extend_from_slice(values))?;
     Ok(found)
 }
