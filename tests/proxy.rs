@@ -536,6 +536,72 @@ fn a_kill_long_before_the_next_samples_loses_nothing_that_is_older_than_a_moment
 }
 
 #[test]
+fn names_that_spell_one_series_or_none_are_counted_apart_also_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "n".repeat(1_500);
+    let names = [
+        r#"a{x="1",y="2"}"#,
+        r#"a{y="2",x="1"}"#,
+        r#"a{ x="1",y="2"}"#,
+        "a",
+        r#"a{job.slot="0"}"#,
+        r#"a{proxy.name="a"}"#,
+        r#"v{w="line\nbreak"}"#,
+        "tab\there",
+        "",
+        &long,
+    ];
+    let value = |at: usize| (at + 1) as f64;
+    let proxy = Proxy::start(dir.path());
+    let (mut client, mut jobless) = (proxy.client(Some("odd")), proxy.client(None));
+    for (at, name) in names.iter().enumerate() {
+        client.count(name, value(at));
+        jobless.count(name, 100.0 * value(at));
+    }
+    let counts = |proxy: &Proxy, factor: f64, more: f64| {
+        for (at, name) in names.iter().enumerate() {
+            proxy.wait_for("main", name, factor * value(at) + more);
+        }
+    };
+    counts(&proxy, 101.0, 0.0);
+    for (lane, factor) in [("tags['job.slot'] IS NOT NULL", 1.0), ("tags['proxy.lane'] = 'jobless'", 100.0)] {
+        let expected: Vec<Json> = (0..names.len()).map(|at| json!({"value": factor * value(at)})).collect();
+        let sql = format!("SELECT DISTINCT value FROM samples WHERE {lane} ORDER BY value");
+        poll("a sample of each", || proxy.sql(&sql) == Json::from(expected.clone()));
+        let series = format!("SELECT count(*) AS n FROM (SELECT DISTINCT metric, tags FROM samples WHERE {lane})");
+        assert_eq!(proxy.sql(&series)[0]["n"], json!(names.len()), "{lane}");
+    }
+    let traces = |proxy: &Proxy, job: &str, factor: f64| {
+        for (at, name) in names.iter().enumerate() {
+            let points = proxy.get(&format!("/trace/plot?jobid={job}&filter={}", encoded(name)));
+            assert_eq!(points.as_array().unwrap().last().unwrap()[1], json!(factor * value(at)), "{name}: {points}");
+        }
+    };
+    traces(&proxy, "odd", 1.0);
+    proxy.server.kill();
+    let proxy = Proxy::start(dir.path());
+    counts(&proxy, 101.0, 0.0);
+    traces(&proxy, "odd", 1.0);
+    traces(&proxy, "main", 101.0);
+    let profile = proxy.get(&profile_path("odd"));
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(value_of(&profile, name), json!(value(at)), "{name}: {profile}");
+    }
+    // Each goes on with the series that it has.
+    let mut client = proxy.client(Some("odd"));
+    for (at, name) in names.iter().enumerate().rev() {
+        client.count(name, 1.0);
+        proxy.wait_for("odd", name, value(at) + 1.0);
+    }
+    counts(&proxy, 101.0, 1.0);
+    drop(client);
+    proxy.wait_for_end("odd");
+    proxy.server.kill();
+    let proxy = Proxy::start(dir.path());
+    counts(&proxy, 101.0, 1.0);
+}
+
+#[test]
 fn jobs_that_share_a_node_are_apart_in_sql() {
     let dir = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(dir.path());
