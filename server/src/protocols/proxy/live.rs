@@ -137,7 +137,8 @@ impl ProxyLive {
             None => state.db.snapshot().nodes().into(),
         };
         let host = config::host_name();
-        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact);
+        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact)
+            .below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
         let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();
