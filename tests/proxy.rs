@@ -602,6 +602,26 @@ fn names_that_spell_one_series_or_none_are_counted_apart_also_after_a_kill() {
 }
 
 #[test]
+fn who_has_the_socket_already_is_named_and_so_is_what_stands_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = Proxy::start(dir.path());
+    let refusal = |socket: &Path| {
+        let mut second = telem(["proxy", "--listen", "127.0.0.1:0", "-p", "0", "-t"]);
+        let output = second.arg(dir.path().join("second")).arg("-u").arg(socket).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let served = refusal(&proxy.socket);
+    let expected = format!("is served by process {} already; end it, or take another place", proxy.server.id());
+    assert!(served.contains(&expected) && served.contains("telem proxy -u PATH"), "{served}");
+    let file = dir.path().join("precious");
+    std::fs::write(&file, "data").unwrap();
+    let occupied = refusal(&file);
+    assert!(occupied.contains("is no socket, and in the way of one; take another place"), "{occupied}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+}
+
+#[test]
 fn jobs_that_share_a_node_are_apart_in_sql() {
     let dir = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(dir.path());
