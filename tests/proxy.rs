@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -619,6 +620,18 @@ fn who_has_the_socket_already_is_named_and_so_is_what_stands_in_its_place() {
     let occupied = refusal(&file);
     assert!(occupied.contains("is no socket, and in the way of one; take another place"), "{occupied}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+}
+
+#[test]
+fn a_link_that_is_called_as_the_original_is_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("proxy_v2");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_telem"), &link).unwrap();
+    let mut command = Command::new(&link);
+    command.args(["--listen", "127.0.0.1:0", "-p", "0", "-t"]).arg(dir.path().join("data"));
+    command.arg("-u").arg(dir.path().join("socket"));
+    let server = Server::start(command);
+    assert_eq!(server.get("/job/list").expect(200).json()[0]["jobid"], "main");
 }
 
 #[test]
