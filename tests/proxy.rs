@@ -493,6 +493,76 @@ fn nobody_who_asks_for_alarms_or_jobs_waits_for_those_who_count() {
 }
 
 #[test]
+fn nobody_waits_for_the_end_of_a_job_with_many_counters() {
+    const COUNTERS: usize = 30_000;
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = Proxy::every(dir.path(), "1000", &[]);
+    let mut small = proxy.client(Some("small"));
+    small.count("c", 1.0);
+    let mut large = proxy.client(Some("large"));
+    for at in 0..COUNTERS {
+        large.count(&format!("many{{n=\"{at}\"}}"), 1.0);
+    }
+    let last = format!("many{{n=\"{}\"}}", COUNTERS - 1);
+    poll("all to be counted", || {
+        let alarm = proxy.server.get(&format!("/trace/plot?jobid=large&filter={}", encoded(&last)));
+        alarm.status == 200 && alarm.json().as_array().is_some_and(|points| !points.is_empty())
+    });
+    let (is_over, clock) = (AtomicBool::new(false), SystemClock::new());
+    let (is_over, clock, address) = (&is_over, &clock, &proxy.server.address);
+    let asks = |path: &'static str| {
+        let (mut connection, mut longest) = (Connection::tcp(address), Duration::ZERO);
+        while !is_over.load(Ordering::Relaxed) {
+            let asked = clock.monotonic();
+            connection.request("GET", path, &[], b"").unwrap().expect(200);
+            longest = longest.max(clock.monotonic() - asked);
+        }
+        (path, longest)
+    };
+    thread::scope(|scope| {
+        let paths = ["/job/list", "/alarms/list", "/job?job=small", "/metrics?job=small"];
+        let askers: Vec<_> = paths.into_iter().map(|path| scope.spawn(move || asks(path))).collect();
+        let began = clock.monotonic();
+        drop(large);
+        proxy.wait_for_end("large");
+        let took = clock.monotonic() - began;
+        is_over.store(true, Ordering::Relaxed);
+        for (path, longest) in askers.into_iter().map(|asker| asker.join().unwrap()) {
+            println!("{path}: the longest wait {longest:?} while the job ended within {took:?}");
+            assert!(longest < (took / 2).max(Duration::from_secs(1)), "{path}: {longest:?} of {took:?}");
+        }
+    });
+    let profile = proxy.get(&profile_path("large"));
+    let counted = profile["counters"].as_array().unwrap().iter();
+    assert_eq!(counted.filter(|counter| counter["name"].as_str().unwrap().starts_with("many{")).count(), COUNTERS);
+}
+
+#[test]
+fn files_that_were_half_written_cost_themselves_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut proxy = Proxy::every(dir.path(), "3600000", &[]);
+    let data = dir.path().join("data");
+    for (job, value) in [("first", 5.0), ("second", 7.0)] {
+        let mut client = proxy.client(Some(job));
+        client.count("c", value);
+        proxy.wait_for(job, "c", value);
+        drop(client);
+        proxy.wait_for_end(job);
+        proxy.server.kill();
+        // The log ends in the middle of something, and what is kept beside it holds anything.
+        let wal = std::fs::read_dir(data.join("wal")).unwrap().map(|file| file.unwrap().path()).max().unwrap();
+        std::fs::OpenOptions::new().append(true).open(&wal).unwrap().write_all(&[7, 0, 0, 1]).unwrap();
+        std::fs::write(data.join("counters.tail"), b"anything but values").unwrap();
+        proxy = Proxy::every(dir.path(), "3600000", &[]);
+        assert_eq!(value_of(&proxy.get(&profile_path(job)), "c"), json!(value), "{job}");
+    }
+    assert_eq!(proxy.counter("main", "c"), json!(12.0));
+    let printed = proxy.server.terminate().1;
+    let says = |what: &str| printed.iter().any(|line| line.contains(what));
+    assert!(says("counters.tail") && says("a write was cut short"), "{printed:?}");
+}
+
+#[test]
 fn a_kill_long_before_the_next_samples_loses_nothing_that_is_older_than_a_moment() {
     let dir = tempfile::tempdir().unwrap();
     let proxy = Proxy::every(dir.path(), "3600000", &[]);
