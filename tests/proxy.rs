@@ -490,6 +490,14 @@ fn nobody_who_asks_for_alarms_or_jobs_waits_for_those_who_count() {
     proxy.wait_for("main", "work", sent as f64);
     let raised = proxy.get("/alarms")["main"].to_string();
     assert!(raised.contains("\"some\"") && !raised.contains("\"far\""), "{raised}");
+    for (load, is_raised) in [("60.0", true), ("10.0", false)] {
+        first.set("load", load);
+        poll("the alarm to follow", || proxy.get("/alarms")["main"].to_string().contains("\"flutters\"") == is_raised);
+    }
+    let printed = proxy.server.terminate().1;
+    for told in ["an alarm is raised", "an alarm ended"] {
+        assert!(printed.iter().any(|line| line.contains(told) && line.contains("flutters")), "{told}: {printed:?}");
+    }
 }
 
 #[test]

@@ -247,6 +247,12 @@ fn five_children_stand_below_the_server_once_each_and_their_job_is_their_sum() {
     children[1].tell(&[counter("work", 7.0)], &[]);
     poll("the job to end", || root.get("/job?job=treejob").status == 400);
     assert_eq!(root.counter("main", "work"), Some(15.0));
+    let profile = root.json("/profiles/get?jobid=treejob");
+    assert!(profile["desc"]["end_time"].as_u64() > Some(1_700_000_000_000), "{profile}");
+    let walltime =
+        profile["counters"].as_array().unwrap().iter().find(|counter| counter["name"] == "walltime").unwrap();
+    let walltime = walltime["ctype"]["Counter"]["value"].as_f64().unwrap();
+    assert!((0.0..1e9).contains(&walltime), "{walltime} ms of {profile}");
     for child in &children {
         assert_eq!(root.row(&child.address).unwrap()["ttype"], "Proxy");
         assert_eq!(root.row(&child.address).unwrap()["error"], Json::Null, "it is well");
