@@ -710,6 +710,8 @@ fn a_link_that_is_called_as_the_original_is_the_command() {
     command.arg("-u").arg(dir.path().join("socket"));
     let server = Server::start(command);
     assert_eq!(server.get("/job/list").expect(200).json()[0]["jobid"], "main");
+    let printed = server.terminate().1;
+    assert!(printed.iter().any(|line| line.starts_with("only this machine reaches it; --listen")), "{printed:?}");
 }
 
 #[test]

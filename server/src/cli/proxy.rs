@@ -234,6 +234,11 @@ pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
     for note in wanted.settle(DragonHost::Serve)? {
         writeln!(io::stderr(), "{note}").unwrap_or_default();
     }
+    if wanted.reach.listen.is_none_or(|listen| listen.ip().is_loopback()) {
+        // The original is open to all, and its children come from other machines.
+        let open = format!("--listen 0.0.0.0:{port} opens it to others, who need the token");
+        writeln!(io::stderr(), "only this machine reaches it; {open}").unwrap_or_default();
+    }
     let uid = rustix::process::getuid().as_raw();
     // One port cannot be listened on twice.
     let is_own_port = wanted.reach.listen.is_some_and(|listen| includes(listen, port));
