@@ -14,7 +14,7 @@ use std::process::{Output, Stdio};
 use serde_json::{Value as Json, json};
 use telem_engine::{Db, Durability, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value};
 
-use crate::process::{poll, telem};
+use crate::process::{Server, poll, telem};
 
 /// Imports `from` into `save`.
 fn import<P: AsRef<Path>>(from: impl IntoIterator<Item = P>, save: &Path, more: &[&str]) -> Output {
@@ -376,6 +376,45 @@ fn profiles_of_metric_proxy_become_records_of_runs_and_samples_at_their_ends() {
     assert_eq!(snapshot.meta().records("proxy.profile").count(), 2);
     let one = import([profiles.join("a.profile")], &dir.path().join("one"), &[]);
     assert!(said(&one).contains("2 samples of 2 metrics"), "by what is in it");
+}
+
+#[test]
+fn profiles_whose_ids_name_no_job_are_profiles_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let profiles = dir.path().join("profiles");
+    fs::create_dir(&profiles).unwrap();
+    // Of the last three no job of SQL can have the name: `local` stands for none.
+    let long = "x".repeat(300);
+    let ids = ["plain", "", &long, "local"];
+    for (at, id) in ids.iter().enumerate() {
+        let (start, end) = (1_700_000_000_000_u64 + 1_000 * at as u64, 1_700_000_000_500_u64 + 1_000 * at as u64);
+        let desc = json!({"jobid": id, "command": "./app", "size": 2, "nodelist": "", "partition": "", "cluster": "",
+            "run_dir": "/", "start_time": start, "end_time": end});
+        let counters = json!([{"name": "calls", "doc": "d", "ctype": {"Counter": {"ts": 5, "value": at + 1}}}]);
+        let text = json!({"desc": desc, "counters": counters}).to_string();
+        fs::write(profiles.join(format!("{at}.profile")), text).unwrap();
+    }
+    let save = dir.path().join("save");
+    said(&import([&profiles], &save, &[]));
+    let jobs = sql(&save, "SELECT job FROM jobs WHERE begin = '2023-11-14T22:13:20Z'");
+    assert_eq!(jobs, json!([{"job": "plain"}]));
+    let mut replay = telem(["replay", "--listen", "127.0.0.1:0"]);
+    let replay = Server::start({
+        replay.arg(&save);
+        replay
+    });
+    let told = replay.get("/profiles").expect(200).json();
+    let mut known: Vec<&str> = told.as_array().unwrap().iter().map(|desc| desc["jobid"].as_str().unwrap()).collect();
+    known.sort_unstable();
+    assert_eq!(known, ["", "local", "plain", &long]);
+    for (at, id) in ids.iter().enumerate() {
+        let profile = replay.get(&format!("/profiles/get?jobid={id}")).expect(200).json();
+        assert_eq!(profile["counters"][0]["ctype"]["Counter"]["value"], (at + 1) as f64, "{id}");
+    }
+    let tags = sql(&save, "SELECT tags['proxy.job'] AS id, value FROM samples WHERE metric = 'calls' ORDER BY value");
+    let expected = [json!("plain"), Json::Null, json!(long), json!("local")];
+    let expected = expected.iter().enumerate().map(|(at, id)| json!({"id": id, "value": (at + 1) as f64}));
+    assert_eq!(tags, expected.collect::<Json>());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -489,6 +490,84 @@ fn nobody_who_asks_for_alarms_or_jobs_waits_for_those_who_count() {
     proxy.wait_for("main", "work", sent as f64);
     let raised = proxy.get("/alarms")["main"].to_string();
     assert!(raised.contains("\"some\"") && !raised.contains("\"far\""), "{raised}");
+    for (load, is_raised) in [("60.0", true), ("10.0", false)] {
+        first.set("load", load);
+        poll("the alarm to follow", || proxy.get("/alarms")["main"].to_string().contains("\"flutters\"") == is_raised);
+    }
+    let printed = proxy.server.terminate().1;
+    for told in ["an alarm is raised", "an alarm ended"] {
+        assert!(printed.iter().any(|line| line.contains(told) && line.contains("flutters")), "{told}: {printed:?}");
+    }
+}
+
+#[test]
+fn nobody_waits_for_the_end_of_a_job_with_many_counters() {
+    const COUNTERS: usize = 30_000;
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = Proxy::every(dir.path(), "1000", &[]);
+    let mut small = proxy.client(Some("small"));
+    small.count("c", 1.0);
+    let mut large = proxy.client(Some("large"));
+    for at in 0..COUNTERS {
+        large.count(&format!("many{{n=\"{at}\"}}"), 1.0);
+    }
+    let last = format!("many{{n=\"{}\"}}", COUNTERS - 1);
+    poll("all to be counted", || {
+        let alarm = proxy.server.get(&format!("/trace/plot?jobid=large&filter={}", encoded(&last)));
+        alarm.status == 200 && alarm.json().as_array().is_some_and(|points| !points.is_empty())
+    });
+    let (is_over, clock) = (AtomicBool::new(false), SystemClock::new());
+    let (is_over, clock, address) = (&is_over, &clock, &proxy.server.address);
+    let asks = |path: &'static str| {
+        let (mut connection, mut longest) = (Connection::tcp(address), Duration::ZERO);
+        while !is_over.load(Ordering::Relaxed) {
+            let asked = clock.monotonic();
+            connection.request("GET", path, &[], b"").unwrap().expect(200);
+            longest = longest.max(clock.monotonic() - asked);
+        }
+        (path, longest)
+    };
+    thread::scope(|scope| {
+        let paths = ["/job/list", "/alarms/list", "/job?job=small", "/metrics?job=small"];
+        let askers: Vec<_> = paths.into_iter().map(|path| scope.spawn(move || asks(path))).collect();
+        let began = clock.monotonic();
+        drop(large);
+        proxy.wait_for_end("large");
+        let took = clock.monotonic() - began;
+        is_over.store(true, Ordering::Relaxed);
+        for (path, longest) in askers.into_iter().map(|asker| asker.join().unwrap()) {
+            println!("{path}: the longest wait {longest:?} while the job ended within {took:?}");
+            assert!(longest < (took / 2).max(Duration::from_secs(1)), "{path}: {longest:?} of {took:?}");
+        }
+    });
+    let profile = proxy.get(&profile_path("large"));
+    let counted = profile["counters"].as_array().unwrap().iter();
+    assert_eq!(counted.filter(|counter| counter["name"].as_str().unwrap().starts_with("many{")).count(), COUNTERS);
+}
+
+#[test]
+fn files_that_were_half_written_cost_themselves_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut proxy = Proxy::every(dir.path(), "3600000", &[]);
+    let data = dir.path().join("data");
+    for (job, value) in [("first", 5.0), ("second", 7.0)] {
+        let mut client = proxy.client(Some(job));
+        client.count("c", value);
+        proxy.wait_for(job, "c", value);
+        drop(client);
+        proxy.wait_for_end(job);
+        proxy.server.kill();
+        // The log ends in the middle of something, and what is kept beside it holds anything.
+        let wal = std::fs::read_dir(data.join("wal")).unwrap().map(|file| file.unwrap().path()).max().unwrap();
+        std::fs::OpenOptions::new().append(true).open(&wal).unwrap().write_all(&[7, 0, 0, 1]).unwrap();
+        std::fs::write(data.join("counters.tail"), b"anything but values").unwrap();
+        proxy = Proxy::every(dir.path(), "3600000", &[]);
+        assert_eq!(value_of(&proxy.get(&profile_path(job)), "c"), json!(value), "{job}");
+    }
+    assert_eq!(proxy.counter("main", "c"), json!(12.0));
+    let printed = proxy.server.terminate().1;
+    let says = |what: &str| printed.iter().any(|line| line.contains(what));
+    assert!(says("counters.tail") && says("a write was cut short"), "{printed:?}");
 }
 
 #[test]
@@ -533,6 +612,106 @@ fn a_kill_long_before_the_next_samples_loses_nothing_that_is_older_than_a_moment
     proxy.server.kill();
     let proxy = Proxy::every(dir.path(), "3600000", &[]);
     assert_eq!(proxy.counter("main", "n"), json!(4.75));
+}
+
+#[test]
+fn names_that_spell_one_series_or_none_are_counted_apart_also_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "n".repeat(1_500);
+    let names = [
+        r#"a{x="1",y="2"}"#,
+        r#"a{y="2",x="1"}"#,
+        r#"a{ x="1",y="2"}"#,
+        "a",
+        r#"a{job.slot="0"}"#,
+        r#"a{proxy.name="a"}"#,
+        r#"v{w="line\nbreak"}"#,
+        "tab\there",
+        "",
+        &long,
+    ];
+    let value = |at: usize| (at + 1) as f64;
+    let proxy = Proxy::start(dir.path());
+    let (mut client, mut jobless) = (proxy.client(Some("odd")), proxy.client(None));
+    for (at, name) in names.iter().enumerate() {
+        client.count(name, value(at));
+        jobless.count(name, 100.0 * value(at));
+    }
+    let counts = |proxy: &Proxy, factor: f64, more: f64| {
+        for (at, name) in names.iter().enumerate() {
+            proxy.wait_for("main", name, factor * value(at) + more);
+        }
+    };
+    counts(&proxy, 101.0, 0.0);
+    for (lane, factor) in [("tags['job.slot'] IS NOT NULL", 1.0), ("tags['proxy.lane'] = 'jobless'", 100.0)] {
+        let expected: Vec<Json> = (0..names.len()).map(|at| json!({"value": factor * value(at)})).collect();
+        let sql = format!("SELECT DISTINCT value FROM samples WHERE {lane} ORDER BY value");
+        poll("a sample of each", || proxy.sql(&sql) == Json::from(expected.clone()));
+        let series = format!("SELECT count(*) AS n FROM (SELECT DISTINCT metric, tags FROM samples WHERE {lane})");
+        assert_eq!(proxy.sql(&series)[0]["n"], json!(names.len()), "{lane}");
+    }
+    let traces = |proxy: &Proxy, job: &str, factor: f64| {
+        for (at, name) in names.iter().enumerate() {
+            let points = proxy.get(&format!("/trace/plot?jobid={job}&filter={}", encoded(name)));
+            assert_eq!(points.as_array().unwrap().last().unwrap()[1], json!(factor * value(at)), "{name}: {points}");
+        }
+    };
+    traces(&proxy, "odd", 1.0);
+    proxy.server.kill();
+    let proxy = Proxy::start(dir.path());
+    counts(&proxy, 101.0, 0.0);
+    traces(&proxy, "odd", 1.0);
+    traces(&proxy, "main", 101.0);
+    let profile = proxy.get(&profile_path("odd"));
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(value_of(&profile, name), json!(value(at)), "{name}: {profile}");
+    }
+    // Each goes on with the series that it has.
+    let mut client = proxy.client(Some("odd"));
+    for (at, name) in names.iter().enumerate().rev() {
+        client.count(name, 1.0);
+        proxy.wait_for("odd", name, value(at) + 1.0);
+    }
+    counts(&proxy, 101.0, 1.0);
+    drop(client);
+    proxy.wait_for_end("odd");
+    proxy.server.kill();
+    let proxy = Proxy::start(dir.path());
+    counts(&proxy, 101.0, 1.0);
+}
+
+#[test]
+fn who_has_the_socket_already_is_named_and_so_is_what_stands_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = Proxy::start(dir.path());
+    let refusal = |socket: &Path| {
+        let mut second = telem(["proxy", "--listen", "127.0.0.1:0", "-p", "0", "-t"]);
+        let output = second.arg(dir.path().join("second")).arg("-u").arg(socket).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let served = refusal(&proxy.socket);
+    let expected = format!("is served by process {} already; end it, or take another place", proxy.server.id());
+    assert!(served.contains(&expected) && served.contains("telem proxy -u PATH"), "{served}");
+    let file = dir.path().join("precious");
+    std::fs::write(&file, "data").unwrap();
+    let occupied = refusal(&file);
+    assert!(occupied.contains("is no socket, and in the way of one; take another place"), "{occupied}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
+}
+
+#[test]
+fn a_link_that_is_called_as_the_original_is_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("proxy_v2");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_telem"), &link).unwrap();
+    let mut command = Command::new(&link);
+    command.args(["--listen", "127.0.0.1:0", "-p", "0", "-t"]).arg(dir.path().join("data"));
+    command.arg("-u").arg(dir.path().join("socket"));
+    let server = Server::start(command);
+    assert_eq!(server.get("/job/list").expect(200).json()[0]["jobid"], "main");
+    let printed = server.terminate().1;
+    assert!(printed.iter().any(|line| line.starts_with("only this machine reaches it; --listen")), "{printed:?}");
 }
 
 #[test]

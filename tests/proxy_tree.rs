@@ -247,6 +247,12 @@ fn five_children_stand_below_the_server_once_each_and_their_job_is_their_sum() {
     children[1].tell(&[counter("work", 7.0)], &[]);
     poll("the job to end", || root.get("/job?job=treejob").status == 400);
     assert_eq!(root.counter("main", "work"), Some(15.0));
+    let profile = root.json("/profiles/get?jobid=treejob");
+    assert!(profile["desc"]["end_time"].as_u64() > Some(1_700_000_000_000), "{profile}");
+    let walltime =
+        profile["counters"].as_array().unwrap().iter().find(|counter| counter["name"] == "walltime").unwrap();
+    let walltime = walltime["ctype"]["Counter"]["value"].as_f64().unwrap();
+    assert!((0.0..1e9).contains(&walltime), "{walltime} ms of {profile}");
     for child in &children {
         assert_eq!(root.row(&child.address).unwrap()["ttype"], "Proxy");
         assert_eq!(root.row(&child.address).unwrap()["error"], Json::Null, "it is well");
@@ -517,6 +523,39 @@ fn an_original_parent_polls_what_was_counted_last_before_a_server_stops() {
     let (status, printed) = stopping.join().unwrap();
     assert!(status.success(), "{printed:?}");
     assert!(printed.iter().all(|line| !line.contains("did not poll once more")), "{printed:?}");
+}
+
+#[test]
+fn a_target_that_takes_connections_and_is_silent_holds_up_itself_alone() {
+    let dir = TempDir::new().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().map(|address| (silent, address.to_string())).unwrap();
+    let (child, exporter) = (Stub::child(), Stub::start());
+    let list = format!("{}@20,{}@20,{}@20", silent.1, child.address, exporter.address);
+    let mut total = 0.0;
+    let mut count = || {
+        total += 1.0;
+        child.tell(&[counter("work", total)], &[]);
+        exporter.show("/metrics", &format!("# TYPE shown_total counter\nshown_total {total}\n"));
+        total
+    };
+    let first = count();
+    let root = Proxy::start(dir.path(), &["-s", &list]);
+    root.awaits("main", "work", first);
+    root.awaits("main", "shown_total", first);
+    let told = || root.row(&silent.1).unwrap();
+    assert_eq!(told()["error"], Json::Null, "it has time to answer still: {}", told());
+    // Its time passes, and it is asked again, while the others are polled as before.
+    poll("its silence to be told", || {
+        let now = count();
+        root.awaits("main", "work", now);
+        root.awaits("main", "shown_total", now);
+        told()["failures"].as_u64() >= Some(2)
+    });
+    assert!(told()["error"].is_string(), "{}", told());
+    for target in [&child.address, &exporter.address] {
+        assert_eq!(root.row(target).unwrap()["error"], Json::Null);
+    }
 }
 
 #[test]

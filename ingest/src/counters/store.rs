@@ -1,29 +1,24 @@
 //! Running totals of lanes, written as samples.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use telem_engine::{
-    Clock, Db, Durability, MetaChange, MetricKind, MetricMeta, SampleBatch, SeriesId, SeriesKey, TagSet, Timestamp,
-    Value,
+    Clock, Db, Durability, MetaChange, MetricKind, MetricMeta, SampleBatch, SeriesId, Timestamp, Value,
 };
 
 use tokio::task::spawn_blocking;
 
 use super::cell::CellSeries;
 use super::changes::{KeptPart, StoredChange, UnkeptNumbers};
+use super::naming::SpelledSeries;
 use super::tail::CounterTail;
-use super::{CounterTable, LaneTags, ScopeId};
+use super::{CounterTable, ScopeId};
 use crate::decode::proxy::CounterKind;
-use crate::decode::proxy::label::FullName;
 use crate::writer::{WriteError, Writer};
 
 /// Most numbers that are stored in one batch.
 const BATCH_SAMPLES_MAX: usize = 8_192;
-
-/// Names of which the text cannot be told from their series: the key of the series, and the name as it was written.
-pub type StoredNames = Vec<(SeriesKey, Arc<str>)>;
 
 /// Writes what changed in a table to a database.
 #[derive(Clone, Debug)]
@@ -74,19 +69,18 @@ impl CounterStore {
     }
 
     /// Writes a sample for each number that changed since the last time, of one lane or of all, and waits until these can
-    /// be read and outlive this process. Names whose spelling is not that of their series come back.
+    /// be read and outlive this process.
     ///
     /// # Errors
     /// Busy and what else a writer says; then the rest is stored next time.
-    pub async fn store(&self, table: &CounterTable, of: Option<ScopeId>) -> Result<StoredNames, WriteError> {
-        let mut names = Vec::new();
+    pub async fn store(&self, table: &CounterTable, of: Option<ScopeId>) -> Result<(), WriteError> {
         loop {
             let _turn = self.turn.lock().await;
             let (now, changes) = table.take_changes(of, BATCH_SAMPLES_MAX, &*self.clock);
             if changes.is_empty() {
                 break;
             }
-            self.write(table, &changes, now, &mut names).await?;
+            self.write(table, &changes, now).await?;
         }
         let _turn = self.turn.lock().await;
         if of.is_none() && self.tail().has_values() {
@@ -98,7 +92,7 @@ impl CounterStore {
                 tracing::error!(%panic, "what was kept of counters stays");
             }
         }
-        Ok(names)
+        Ok(())
     }
 
     /// Keeps what changed since it was stored or kept last, so that it outlives this process: of what has samples already,
@@ -106,7 +100,7 @@ impl CounterStore {
     ///
     /// # Errors
     /// As [`CounterStore::store`].
-    pub async fn keep(&self, table: &CounterTable) -> Result<StoredNames, WriteError> {
+    pub async fn keep(&self, table: &CounterTable) -> Result<(), WriteError> {
         let _turn = self.turn.lock().await;
         let part = if self.tail().is_long() { KeptPart::Whole } else { KeptPart::Changed };
         let UnkeptNumbers { time, values, new } = table.take_unkept(part, &*self.clock);
@@ -118,11 +112,11 @@ impl CounterStore {
                 tail.keep(&db, part, time, &values);
             })
         });
-        let (mut names, mut rest) = (Vec::new(), UnwrittenChanges { table, changes: &new });
+        let mut rest = UnwrittenChanges { table, changes: &new };
         let mut written = Ok(());
         while let (Ok(()), Some(part)) = (&written, rest.changes.chunks(BATCH_SAMPLES_MAX).next()) {
             rest.changes = &rest.changes[part.len()..];
-            written = self.write(table, part, time, &mut names).await;
+            written = self.write(table, part, time).await;
         }
         if let Some(Err(panic)) = match kept {
             Some(kept) => Some(kept.await),
@@ -130,38 +124,27 @@ impl CounterStore {
         } {
             tracing::error!(%panic, "changes of counters are not kept");
         }
-        written.map(|()| names)
+        written
     }
 
-    async fn write(
-        &self,
-        table: &CounterTable,
-        changes: &[StoredChange],
-        now: Timestamp,
-        names: &mut StoredNames,
-    ) -> Result<(), WriteError> {
+    async fn write(&self, table: &CounterTable, changes: &[StoredChange], now: Timestamp) -> Result<(), WriteError> {
         let mut unwritten = UnwrittenChanges { table, changes };
-        let batch = self.batch(table, changes, now, names);
+        let batch = self.batch(table, changes, now);
         self.writer.submit(batch, Durability::Buffered).await?;
         unwritten.changes = &[];
         Ok(())
     }
 
-    fn batch(
-        &self,
-        table: &CounterTable,
-        changes: &[StoredChange],
-        now: Timestamp,
-        names: &mut StoredNames,
-    ) -> SampleBatch {
+    fn batch(&self, table: &CounterTable, changes: &[StoredChange], now: Timestamp) -> SampleBatch {
         let mut batch = SampleBatch::with_capacity(changes.len());
-        let mut found = Vec::new();
+        let (mut names, mut found) = (None, Vec::new());
         let mut groups: BTreeMap<Arc<str>, MetricMeta> = BTreeMap::new();
         for change in changes {
             let series = match change.series {
                 CellSeries::Stored(series) => Some(series),
                 CellSeries::None => None,
                 CellSeries::Unknown => {
+                    let names = names.get_or_insert_with(|| SpelledSeries::new(self.db.snapshot()));
                     let series = self.series(change, names, &mut groups);
                     found.push((change, series.map_or(CellSeries::None, CellSeries::Stored)));
                     series
@@ -174,7 +157,14 @@ impl CounterStore {
         if !found.is_empty() {
             table.note_series(&found);
         }
+        // A snapshot that is held makes a change of metadata a copy of all of them.
+        let records: Vec<_> = names.into_iter().flat_map(SpelledSeries::records).collect();
         self.describe(groups);
+        for record in records {
+            if let Err(error) = self.db.put_meta(MetaChange::Record(record), Durability::Buffered) {
+                tracing::warn!(%error, "the name of a counter will not outlive this process");
+            }
+        }
         batch
     }
 
@@ -182,10 +172,11 @@ impl CounterStore {
     fn series(
         &self,
         change: &StoredChange,
-        names: &mut StoredNames,
+        names: &mut SpelledSeries,
         groups: &mut BTreeMap<Arc<str>, MetricMeta>,
     ) -> Option<SeriesId> {
-        let key = shared_key(&change.name, &change.tags)
+        let key = names
+            .key(&change.name, &change.tags)
             .inspect_err(|error| tracing::warn!(name = %change.name, %error, "a counter has no samples"))
             .ok()?;
         let series = self
@@ -200,9 +191,6 @@ impl CounterStore {
             };
             let meta = MetricMeta { kind, unit: String::new(), help: change.doc.to_string() };
             groups.insert(Arc::clone(key.metric_shared()), meta);
-        }
-        if written(&change.name) != *change.name {
-            names.push((key, Arc::clone(&change.name)));
         }
         Some(series)
     }
@@ -219,51 +207,4 @@ impl CounterStore {
             }
         }
     }
-}
-
-/// The series of a counter in a lane.
-///
-/// # Errors
-/// Invalid, for a name that no series can have.
-pub fn series_key(name: &str, tags: &LaneTags) -> telem_engine::Result<SeriesKey> {
-    let (metric, tags) = metric_and_tags(name, tags)?;
-    SeriesKey::new(&metric, tags)
-}
-
-/// The same, whose metric shares its text with the name where both are one.
-fn shared_key(name: &Arc<str>, tags: &LaneTags) -> telem_engine::Result<SeriesKey> {
-    let (metric, tags) = metric_and_tags(name, tags)?;
-    match metric {
-        Cow::Borrowed(metric) if metric.len() == name.len() => SeriesKey::of_shared(Arc::clone(name), tags),
-        metric => SeriesKey::new(&metric, tags),
-    }
-}
-
-fn metric_and_tags<'a>(name: &'a str, tags: &LaneTags) -> telem_engine::Result<(Cow<'a, str>, TagSet)> {
-    let FullName { base, labels } = FullName::new(name);
-    let mut all: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, &**value)).collect();
-    let more = tags.more.iter().map(|(key, value)| (&**key, &**value));
-    // What tells lanes apart is ours to say.
-    all.retain(|(key, _)| !tags.more.iter().any(|(ours, _)| **ours == **key));
-    all.extend(more);
-    let all = tags.default.complete(&all, telem_engine::series::TAGS_MAX)?;
-    // No name is none, whatever stands before it.
-    let is_plain = base.is_empty() || tags.prefix.is_empty();
-    Ok((if is_plain { base.into() } else { format!("{}{base}", tags.prefix).into() }, all))
-}
-
-/// The name of a counter, from the series that holds its samples: the tags that its lane added are left out.
-pub fn counter_name(key: &SeriesKey, tags: &LaneTags) -> String {
-    let added = tags.default.complete::<&str, &str>(&[], telem_engine::series::TAGS_MAX).unwrap_or_default();
-    let is_added = |name: &str, value: &str| {
-        added.get(name) == Some(value) || tags.more.iter().any(|(key, ours)| **key == *name && **ours == *value)
-    };
-    let base = key.metric().strip_prefix(tags.prefix).unwrap_or(key.metric());
-    FullName::written(base, key.tags().iter().filter(|(name, value)| !is_added(name, value)))
-}
-
-/// The spelling that a name gets from its series.
-fn written(name: &str) -> String {
-    let key = series_key(name, &LaneTags::default());
-    key.map_or_else(|_| name.to_owned(), |key| counter_name(&key, &LaneTags::default()))
 }

@@ -238,8 +238,12 @@ fn read(path: &Path) -> io::Result<HashMap<SeriesId, KeptValue>> {
     let mut file = BufReader::new(File::open(path)?);
     let mut kept = HashMap::new();
     let mut header = [0; HEADER_BYTES];
-    if !fill(&mut file, &mut header)? || !header.starts_with(MAGIC) {
+    if !fill(&mut file, &mut header)? {
+        // It was made when its writer was killed, and nothing was kept yet.
         return Ok(kept);
+    }
+    if !header.starts_with(MAGIC) {
+        return Err(io::Error::new(ErrorKind::InvalidData, "it does not begin as such a file does"));
     }
     if header[MAGIC.len()..] != VERSION.to_le_bytes() {
         return Err(io::Error::new(ErrorKind::InvalidData, "it is of another version of telem"));

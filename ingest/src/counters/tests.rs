@@ -234,13 +234,13 @@ fn the_name_of_a_counter_comes_back_from_its_series() {
             prefix,
         };
         for name in ["a", r#"a{op="read",rank="0"}"#, "a{b=1", r#"a{host="mine"}"#] {
-            let key = store::series_key(name, &tags).unwrap();
+            let key = naming::series_key(name, &tags).unwrap();
             assert_eq!((key.tags().get("proxy.lane"), key.tags().get("job.slot")), (Some("http"), Some("3")));
             assert!(key.metric().starts_with(&format!("{prefix}a")), "{}", key.metric());
-            assert_eq!(store::counter_name(&key, &tags), name);
+            assert_eq!(naming::counter_name(&key, &tags), name);
         }
-        store::series_key("", &tags).unwrap_err();
-        store::series_key("a\nb", &tags).unwrap_err();
+        naming::series_key("", &tags).unwrap_err();
+        naming::series_key("a\nb", &tags).unwrap_err();
     }
 }
 

@@ -34,8 +34,10 @@ pub fn start(verbosity: Verbosity, style: Style) {
     };
     let usual = || {
         EnvFilter::builder().parse_lossy(format!(
-            "{},telem_engine={default},telem_ingest={default},telem_query={default},telem_server={default}",
-            if default == "off" { "off" } else { "error" }
+            "{},telem_engine={default},telem_ingest={default},telem_query={default},telem_server={default}{}",
+            if default == "off" { "off" } else { "error" },
+            // Who was told that an alarm is raised wants to know when it ended.
+            if default == "warn" { ",telem_server::protocols::proxy::alarms=info" } else { "" }
         ))
     };
     // DataFusion and hyper speak up only when they are asked to by name.

@@ -211,12 +211,17 @@ impl From<io::Error> for CliFailure {
     }
 }
 
+/// What a link to telem may be called, and the command that it is then.
+const LINKS: [(&str, &str); 2] = [("proxy_run", "proxy-run"), ("proxy_v2", "proxy")];
+
 /// The words of a command line. A query may begin with a comment of SQL, `-- such as this`, which is not an option. What
-/// a link to telem is called may be a command: `proxy_run`.
+/// a link to telem is called may be a command.
 fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = args.collect();
-    if words.first().and_then(|own| Path::new(own).file_name()).is_some_and(|own| own == "proxy_run") {
-        words.insert(1, "proxy-run".into());
+    let own = words.first().and_then(|own| Path::new(own).file_name());
+    let linked = LINKS.iter().find(|(name, _)| own.is_some_and(|own| own == *name));
+    if let Some((_, command)) = linked {
+        words.insert(1, command.into());
         return words;
     }
     let command = words.iter().skip(1).find(|word| !word.as_encoded_bytes().starts_with(b"-"));

@@ -1,7 +1,7 @@
 //! `telem proxy`: the server, with the options of Metric Proxy v2; and what `--proxy` means to other services.
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +116,12 @@ impl ProxyArgs {
     }
 }
 
+/// Whether who listens there listens at this port of loopback, too.
+fn includes(listen: SocketAddr, port: u16) -> bool {
+    let is_loopback = listen.ip().is_unspecified() || listen.ip() == Ipv4Addr::LOCALHOST;
+    port != 0 && listen.port() == port && is_loopback
+}
+
 /// A port of loopback that nobody else has.
 fn claim(port: u16) -> Result<Arc<TcpListener>, CliFailure> {
     let taken = |error: io::Error| {
@@ -228,9 +234,16 @@ pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
     for note in wanted.settle(DragonHost::Serve)? {
         writeln!(io::stderr(), "{note}").unwrap_or_default();
     }
+    if wanted.reach.listen.is_none_or(|listen| listen.ip().is_loopback()) {
+        // The original is open to all, and its children come from other machines.
+        let open = format!("--listen 0.0.0.0:{port} opens it to others, who need the token");
+        writeln!(io::stderr(), "only this machine reaches it; {open}").unwrap_or_default();
+    }
     let uid = rustix::process::getuid().as_raw();
+    // One port cannot be listened on twice.
+    let is_own_port = wanted.reach.listen.is_some_and(|listen| includes(listen, port));
     let proxy = ProxyOptions {
-        port: Some(claim(port)?),
+        port: if is_own_port { None } else { Some(claim(port)?) },
         socket: Some(unix.unwrap_or_else(|| default_socket(uid))),
         period: Duration::from_millis(sampling_period),
         has_profiles: !inhibit_profile_aggregation,
@@ -241,4 +254,16 @@ pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
     let mut options = serve::shared_options(wanted, level, job)?;
     options.protocols.proxy = proxy;
     serve::serve(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_listened_on_anyway_is_not_taken_twice() {
+        let listens = |at: &str, port| includes(at.parse().unwrap(), port);
+        assert!(listens("0.0.0.0:1337", 1337) && listens("127.0.0.1:1337", 1337) && listens("[::]:1337", 1337));
+        assert!(!listens("0.0.0.0:4242", 1337) && !listens("10.0.0.1:1337", 1337) && !listens("127.0.0.1:0", 0));
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, UdpSocket, UnixStream};
 
 use super::socket::{Socket, SocketError};
 use crate::protocol::{DatagramService, Language, LineService, ListenerPlace, OwnListener, ValueService};
@@ -31,6 +32,10 @@ pub enum ListenError {
     NoDatagrams,
     #[error("JSON values are taken at a Unix socket, and HTTP, lines and datagrams at ports")]
     OtherPlace,
+    #[error("{} is served by {server} already; end it, or take another place with telem proxy -u PATH", path.display())]
+    Served { path: PathBuf, server: String },
+    #[error("{} is no socket, and in the way of one; take another place with telem proxy -u PATH", path.display())]
+    InTheWay { path: PathBuf },
     #[error(transparent)]
     Socket(#[from] SocketError),
 }
@@ -57,7 +62,7 @@ pub async fn bind(listeners: Vec<OwnListener>, uid: u32) -> Result<Vec<BoundList
             (Language::Http(router), place) => BoundListener::Http(at(place).await?, router),
             (Language::Lines(lines), place) => BoundListener::Lines(at(place).await?, lines),
             (Language::Values(values), ListenerPlace::Path(path)) => {
-                BoundListener::Values(Socket::bind_among_others(&path, uid)?, values)
+                BoundListener::Values(among_others(&path, uid).await?, values)
             }
             (Language::Values(_), _) | (Language::Datagrams(_), ListenerPlace::Path(_)) => {
                 return Err(ListenError::OtherPlace);
@@ -74,6 +79,21 @@ pub async fn bind(listeners: Vec<OwnListener>, uid: u32) -> Result<Vec<BoundList
         });
     }
     Ok(bound)
+}
+
+/// A socket in a place that somebody named.
+async fn among_others(path: &Path, uid: u32) -> Result<Socket, ListenError> {
+    match Socket::bind_among_others(path, uid) {
+        Ok(socket) => Ok(socket),
+        Err(SocketError::InTheWay { path }) => Err(ListenError::InTheWay { path }),
+        Err(SocketError::Alive { path }) => {
+            let owner = UnixStream::connect(&path).await.and_then(|stream| stream.peer_cred());
+            let pid = owner.ok().and_then(|owner| owner.pid());
+            let server = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+            Err(ListenError::Served { path, server })
+        }
+        Err(other) => Err(other.into()),
+    }
 }
 
 async fn at(place: ListenerPlace) -> Result<TcpListener, ListenError> {

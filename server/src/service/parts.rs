@@ -86,6 +86,7 @@ pub(super) async fn build(
     let membership = membership(options, &url, nodes.clone(), &queries, &keys);
     let mut protocols = options.protocols.clone();
     protocols.proxy.reach = Some(ProxyReach { address, token: keys.token.clone() });
+    protocols.proxy.sysroot.clone_from(&options.collect.sysroot);
     protocols.proxy.nodes = nodes.as_ref().map(|nodes| PolledNodes {
         counting: nodes.counting(),
         token: keys.token.clone(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::json;
 use telem_engine::limits::count;
 use telem_engine::{JOB_INTERVALS_MAX, JobInterval, MetaChange, MetricKind, MetricMeta, Timestamp};
-use telem_ingest::counters::store::series_key;
+use telem_ingest::counters::naming::series_key;
 use telem_ingest::decode::proxy::CounterKind;
 
 use super::Importing;

@@ -5,8 +5,8 @@
 //! | `proxy.run` | node, begin and id of a run | its description, begin, end and slot; `end` is null while it is live |
 //! | `proxy.profile` | the run's key and the number of a part | its counters |
 //! | `proxy.own` | the same | those of clients here alone, where its profile has others, too |
-//! | `proxy.counter` | the name of a counter that came by HTTP | its documentation; its value, if no series can hold it |
-//! | `proxy.name` | a series | the name of its counter, where the client spelled it in another way |
+//! | `proxy.counter` | the name of a counter that came by HTTP | its documentation |
+//! | `proxy.name` | a series | the name of its counter, where metric and tags do not spell it |
 //! | `proxy.lane` | `jobless` | clients without a job counted something |
 //! | `proxy.base` | `main` | what runs counted whose profiles are forgotten |
 //!
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use telem_engine::{Db, SeriesId, SeriesKey, StateRecord, Timestamp, Value};
-use telem_ingest::counters::store::counter_name;
+use telem_ingest::counters::naming::{self, NAME_RECORD, counter_name};
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeSource, LaneTags, ScopeId};
 use telem_ingest::decode::proxy::CounterKind;
 use telem_ingest::default_tags::HOST;
@@ -31,7 +31,6 @@ use super::shapes::{JobDesc, ProxyMetric};
 pub const RUN: &str = "proxy.run";
 pub const PROFILE: &str = "proxy.profile";
 pub const COUNTER: &str = "proxy.counter";
-pub const NAME: &str = "proxy.name";
 const OWN: &str = "proxy.own";
 const LANE: &str = "proxy.lane";
 const BASE: &str = "proxy.base";
@@ -214,14 +213,10 @@ pub fn is_used(db: &Db) -> bool {
         || records::has_targets(&snapshot)
 }
 
-/// Keeps a counter that came by HTTP. `value` is one that no series can hold.
-pub fn keep_counter(live: &ProxyLive, name: &str, doc: &str, value: Option<f64>) {
+/// Keeps a counter that came by HTTP.
+pub fn keep_counter(live: &ProxyLive, name: &str, doc: &str) {
     let first = live.table.first_doc(name).filter(|first| **first != *doc && !first.is_empty());
-    let record = HttpCounter {
-        doc: doc.to_owned(),
-        value: value.map(|value| value.to_string()),
-        first_doc: first.map(|first| first.to_string()),
-    };
+    let record = HttpCounter { doc: doc.to_owned(), value: None, first_doc: first.map(|first| first.to_string()) };
     live.keep(StateRecord::new(COUNTER, name, text(&record)));
 }
 
@@ -404,7 +399,7 @@ impl StoredLanes {
                 slots.entry(slot).or_default().push((id, key));
             }
         }
-        let names = meta.records(NAME).map(|(key, name)| (key.to_owned(), name)).collect();
+        let names = meta.records(NAME_RECORD).map(|(key, name)| (key.to_owned(), name)).collect();
         let kinds = meta.metrics().map(|(name, meta)| {
             let kind = match meta.kind {
                 telem_engine::MetricKind::Gauge => CounterKind::Gauge,
@@ -421,8 +416,7 @@ impl StoredLanes {
     }
 
     fn doc(&self, name: &str) -> String {
-        let base = telem_ingest::decode::proxy::label::FullName::new(name).base;
-        let known = self.kinds.get(base).or_else(|| self.kinds.get(&format!("{NODES_PREFIX}{base}")));
+        let known = ["", NODES_PREFIX].into_iter().find_map(|prefix| self.kinds.get(&naming::own_metric(name, prefix)));
         known.map(|(_, doc)| doc.clone()).unwrap_or_default()
     }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use telem_engine::{Durability, MetaChange, StateRecord, Timestamp};
 use telem_ingest::counters::{
     CounterReading, CounterRefusal, CounterStore, CounterTable, CounterValue, GaugeSource, LaneTags, ScopeId,
-    StoredNames,
 };
 use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::WriteError;
@@ -17,7 +16,7 @@ use super::ProxyOptions;
 use super::alarms::ProxyAlarms;
 use super::clients::ProxyClients;
 use super::ftio::FtioCache;
-use super::keeping::{self, NAME};
+use super::keeping;
 use super::models::ModelCache;
 use super::own::OwnSeat;
 use super::program::Programs;
@@ -138,7 +137,8 @@ impl ProxyLive {
             None => state.db.snapshot().nodes().into(),
         };
         let host = config::host_name();
-        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact);
+        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact)
+            .below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
         let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();
@@ -362,9 +362,8 @@ impl ProxyLive {
     pub async fn keep_changes(&self) {
         let Some(store) = &self.store else { return };
         self.note_jobless();
-        match store.keep(&self.table).await {
-            Ok(names) => self.keep_names(names),
-            Err(error) => tracing::debug!(%error, "values wait"),
+        if let Err(error) = store.keep(&self.table).await {
+            tracing::debug!(%error, "values wait");
         }
     }
 
@@ -375,8 +374,7 @@ impl ProxyLive {
     pub async fn store_changes(&self) -> Result<(), WriteError> {
         let Some(store) = &self.store else { return Ok(()) };
         self.note_jobless();
-        let stored = store.store(&self.table, None).await;
-        stored.map(|names| self.keep_names(names)).inspect_err(|error| tracing::debug!(%error, "values wait"))
+        store.store(&self.table, None).await.inspect_err(|error| tracing::debug!(%error, "values wait"))
     }
 
     /// Writes what changed in a lane, and waits until that outlives this process.
@@ -387,10 +385,7 @@ impl ProxyLive {
         let Some(store) = &self.store else { return Ok(()) };
         loop {
             match store.store(&self.table, Some(lane)).await {
-                Ok(names) => {
-                    self.keep_names(names);
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 Err(WriteError::Busy { .. }) => tokio::time::sleep(RETRY).await,
                 Err(error) => return Err(error),
             }
@@ -421,12 +416,6 @@ impl ProxyLive {
             let kept = tokio::time::timeout(CLOSE_MAX, self.keep_changes()).await;
             let fate = if kept.is_ok() { "the next server has them" } else { "some may be lost" };
             tracing::warn!("the last values of Metric Proxy's counters are not among the samples; {fate}");
-        }
-    }
-
-    fn keep_names(&self, names: StoredNames) {
-        for (key, name) in names {
-            self.keep(StateRecord::new(NAME, key.to_string(), name));
         }
     }
 

@@ -107,6 +107,8 @@ pub struct ProxyOptions {
     pub clients: Arc<ProxyClients>,
     /// The nodes of its job, where it is the head of one.
     pub nodes: Option<PolledNodes>,
+    /// Where proc and sys of the node are.
+    pub sysroot: PathBuf,
 }
 
 /// What clients may let a server poll.
@@ -150,6 +152,7 @@ impl Default for ProxyOptions {
             looks: Arc::default(),
             clients: Arc::default(),
             nodes: None,
+            sysroot: "/".into(),
         }
     }
 }

@@ -218,6 +218,8 @@ struct PlotBody {
     end: f64,
     #[serde(default)]
     step: Option<f64>,
+    #[serde(default)]
+    fit: Option<String>,
 }
 
 /// What is to be plotted.
@@ -259,8 +261,8 @@ impl ModelPlot {
 async fn plot(Of(live): ProxyState, request: Request) -> Response {
     let plot = match asked::<PlotBody>(request, &live.state).await {
         Ok(ProxyRequest::Query(params)) => ModelPlot::of_params(&params),
-        Ok(ProxyRequest::Body(PlotBody { jobid, metric, start, end, step })) => {
-            Ok(ModelPlot { jobid, metric, fit: None, start, end, step: step.unwrap_or(1.0) })
+        Ok(ProxyRequest::Body(PlotBody { jobid, metric, start, end, step, fit })) => {
+            Ok(ModelPlot { jobid, metric, fit, start, end, step: step.unwrap_or(1.0) })
         }
         Ok(ProxyRequest::Other(_)) => Err("Missing 'name' GET parameter".to_owned()),
         Err(why) => Err(why),

@@ -115,14 +115,14 @@ fn change(live: &ProxyLive, call: PushCall, told: &PushedCounter) -> Result<(), 
             live.table
                 .declare(live.http, key, doc, CounterKind::Counter, 0.0)
                 .map_err(|refusal| refusal.to_string())?;
-            keeping::keep_counter(live, key, doc, None);
+            keeping::keep_counter(live, key, doc);
             return Ok(());
         }
         (PushCall::Set | PushCall::Accumulate, None) => return Err(no_such_key(live, call, key)),
         (PushCall::Set, Some(_)) => {
             let done = live.table.replace(live.http, live.main, key, "", value);
             if done.is_ok() {
-                keeping::keep_counter(live, key, "", None);
+                keeping::keep_counter(live, key, "");
             }
             done
         }
@@ -134,7 +134,7 @@ fn change(live: &ProxyLive, call: PushCall, told: &PushedCounter) -> Result<(), 
                     live.table
                         .declare(live.http, key, &reading.doc, CounterKind::Counter, 0.0)
                         .map_err(|refusal| refusal.to_string())?;
-                    keeping::keep_counter(live, key, &reading.doc, None);
+                    keeping::keep_counter(live, key, &reading.doc);
                 }
                 live.table.update(live.http, key, CounterKind::Counter, value)
             }
@@ -152,12 +152,6 @@ fn change(live: &ProxyLive, call: PushCall, told: &PushedCounter) -> Result<(), 
         }
         refusal => refusal.to_string(),
     })?;
-    // A name that no series can have keeps its value beside.
-    if telem_ingest::counters::store::series_key(key, &Default::default()).is_err()
-        && let Some(CounterValue::Counter(value)) = live.table.find(live.http, key).map(|reading| reading.value)
-    {
-        keeping::keep_counter(live, key, "", Some(value));
-    }
     Ok(())
 }
 

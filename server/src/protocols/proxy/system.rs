@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ fn doc_of(name: &str) -> Option<&'static str> {
 #[derive(Debug)]
 pub struct SystemReadings {
     host: String,
+    /// Where proc, sys and etc are.
+    sysroot: PathBuf,
     period: Duration,
     clock: Arc<dyn Clock>,
     /// Frequencies are in MHz, as the original tells them under a name of GHz.
@@ -88,7 +90,13 @@ struct LinkCounters {
 
 impl SystemReadings {
     pub fn new(host: &str, period: Duration, clock: Arc<dyn Clock>, is_exact: bool) -> Self {
-        Self { host: host.to_owned(), period, clock, is_exact, last: Mutex::default() }
+        Self { host: host.to_owned(), sysroot: "/".into(), period, clock, is_exact, last: Mutex::default() }
+    }
+
+    /// The same of a node whose proc, sys and etc are below `sysroot`.
+    #[must_use]
+    pub fn below(self, sysroot: PathBuf) -> Self {
+        Self { sysroot, ..self }
     }
 
     /// The documentation of a metric of the node; `None` of any other name.
@@ -112,20 +120,24 @@ impl SystemReadings {
         last.looks += 1;
         let mut found = FoundReadings::default();
         self.look_at_cpus(last, &mut found);
-        look_at_memory(&mut found);
+        look_at_memory(&self.text("proc/meminfo"), &mut found);
         look_at_disks(&mut found);
-        look_at_links(last, passed, &mut found);
-        look_at_sensors(Path::new("/sys/class/hwmon"), &mut found);
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-        let os = os_release(&fs::read_to_string("/etc/os-release").unwrap_or_default());
-        let kernel = text("/proc/sys/kernel/osrelease");
-        let labels = [("os", &*os.0), ("osversion", &*os.1), ("kernel", &*kernel), ("hostname", &*self.host)];
+        look_at_links(&self.text("proc/net/dev"), last, passed, &mut found);
+        look_at_sensors(&self.sysroot.join("sys/class/hwmon"), &mut found);
+        let os = os_release(&self.text("etc/os-release"));
+        let kernel = self.text("proc/sys/kernel/osrelease");
+        let labels = [("os", &*os.0), ("osversion", &*os.1), ("kernel", kernel.trim()), ("hostname", &*self.host)];
         found.counter("proxy_scrape_total", &labels, last.looks as f64);
         last.readings = found.readings.into();
     }
 
+    /// What a file says; nothing, if it is not there.
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.sysroot.join(path)).unwrap_or_default()
+    }
+
     fn look_at_cpus(&self, last: &mut LastLook, found: &mut FoundReadings) {
-        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let info = self.text("proc/cpuinfo");
         let field = |name: &str| {
             let values = info.lines().filter_map(move |line| {
                 let (key, value) = line.split_once(':')?;
@@ -134,7 +146,7 @@ impl SystemReadings {
             values.collect::<Vec<String>>()
         };
         let (vendors, models, frequencies) = (field("vendor_id"), field("model name"), field("cpu MHz"));
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let stat = self.text("proc/stat");
         let (mut number, mut sum) = (0_usize, 0.0);
         for line in stat.lines().filter(|line| line.starts_with("cpu")) {
             let mut parts = line.split_ascii_whitespace();
@@ -193,8 +205,7 @@ impl FoundReadings {
     }
 }
 
-fn look_at_memory(found: &mut FoundReadings) {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+fn look_at_memory(info: &str, found: &mut FoundReadings) {
     let bytes = |name: &str| -> f64 {
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let kib: u64 = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
@@ -229,8 +240,7 @@ fn look_at_disks(found: &mut FoundReadings) {
     }
 }
 
-fn look_at_links(last: &mut LastLook, passed: Option<Duration>, found: &mut FoundReadings) {
-    let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+fn look_at_links(text: &str, last: &mut LastLook, passed: Option<Duration>, found: &mut FoundReadings) {
     for line in text.lines().skip(2) {
         let Some((name, numbers)) = line.split_once(':') else { continue };
         let numbers: Vec<u64> = numbers.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0)).collect();
@@ -296,7 +306,70 @@ fn os_release(text: &str) -> (String, String) {
 mod tests {
     use telem_engine::SystemClock;
 
+    use super::super::testing::TestClock;
+
     use super::*;
+
+    /// A node that is written down: what each of its files says.
+    fn node(dir: &Path, busy: u64, link: [u64; 6]) {
+        let [received, packets, errors, sent, sent_packets, sent_errors] = link;
+        let stat = format!("cpu  {busy} 0 0 {busy} 0 0 0 0\ncpu0 {busy} 0 0 {busy} 0 0 0 0\nintr 5\n");
+        let link = format!(
+            "Inter-|   Receive\n face |bytes\n  eth0: {received} {packets} {errors} 0 0 0 0 0 {sent} {sent_packets} \
+             {sent_errors} 0 0 0 0 0\n"
+        );
+        for (path, text) in [
+            ("proc/stat", &*stat),
+            ("proc/net/dev", &link),
+            ("proc/cpuinfo", "processor\t: 0\nvendor_id\t: V\nmodel name\t: M\ncpu MHz\t\t: 2500.0\n"),
+            ("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 250 kB\nSwapTotal: 400 kB\nSwapFree: 100 kB\n"),
+            ("proc/sys/kernel/osrelease", "6.1\n"),
+            ("etc/os-release", "NAME=\"An OS\"\nVERSION_ID=\"3\"\n"),
+        ] {
+            fs::create_dir_all(dir.join(path).parent().unwrap()).unwrap();
+            fs::write(dir.join(path), text).unwrap();
+        }
+    }
+
+    #[test]
+    fn counters_are_the_kernels_own_however_often_they_are_looked_at_and_rates_are_a_second() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(TestClock::default());
+        let system = SystemReadings::new("n7", Duration::ZERO, clock.clone(), false).below(dir.path().to_owned());
+        let look = || -> BTreeMap<String, f64> {
+            let value = |value| match value {
+                CounterValue::Gauge(gauge) => gauge.average(),
+                CounterValue::Counter(value) => value,
+            };
+            let named = system.readings();
+            named.iter().map(|reading| (reading.name.to_string(), value(reading.value))).collect()
+        };
+        node(dir.path(), 100, [5_000, 50, 1, 7_000, 70, 2]);
+        look();
+        clock.pass(Duration::from_secs(2));
+        node(dir.path(), 300, [6_000, 70, 1, 9_000, 80, 2]);
+        for at in 0..3 {
+            let found = look();
+            let link = |name: &str| found[&format!("proxy_network_{name}{{interface=\"eth0\"}}")];
+            let totals = ["receive_bytes_total", "receive_packets_total", "receive_packets_error_total"].map(link);
+            assert_eq!(totals, [6_000.0, 70.0, 1.0]);
+            let totals = ["transmit_bytes_total", "transmit_packets_total", "transmit_packets_error_total"].map(link);
+            assert_eq!(totals, [9_000.0, 80.0, 2.0]);
+            if at == 0 {
+                assert_eq!(["receive_bandwidth_bytes", "transmit_packet_rate"].map(link), [500.0, 5.0], "a second");
+                assert_eq!(found["proxy_cpu_load_average_percent"], 50.0);
+            }
+            let cpu = "{name=\"cpu0\",vendor=\"V\",model=\"M\"}";
+            assert_eq!(found[&format!("proxy_cpu_frequency_ghz{cpu}")], 2.5);
+            let bytes = ["proxy_memory_total_bytes", "proxy_swap_total_bytes", "proxy_swap_used_bytes"];
+            assert_eq!(bytes.map(|name| found[name]), [1_024_000.0, 409_600.0, 307_200.0]);
+            let shares = ["proxy_memory_used_percent", "proxy_memory_swap_used_percent"];
+            assert_eq!(shares.map(|name| found[name]), [75.0, 75.0]);
+            let scrapes = "proxy_scrape_total{os=\"An OS\",osversion=\"3\",kernel=\"6.1\",hostname=\"n7\"}";
+            assert_eq!(found[scrapes], f64::from(at + 2));
+            clock.pass(Duration::from_secs(1));
+        }
+    }
 
     #[test]
     fn the_node_is_told_under_the_names_of_the_original_with_numbers_that_are_right() {

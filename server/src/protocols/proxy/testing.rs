@@ -19,7 +19,7 @@ use super::{MetricProxy, ProxyOptions};
 use crate::testing::Served;
 
 /// The clock of a test: it stands until the test moves it on.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TestClock(AtomicI64);
 
 /// 2026-11-25.

@@ -14,7 +14,7 @@
 mod grid;
 mod node;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::Router;
@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use serde::{Deserialize, Serialize};
 use telem_engine::{JOB_SLOT_TAG, SeriesKey, Snapshot, TagSet, TimeRange, Timestamp, Value};
-use telem_ingest::counters::store::series_key;
+use telem_ingest::counters::naming::{is_of_name, own_metric, stored_key};
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeValue, LaneTags, ScopeId};
 use telem_ingest::decode::proxy::CounterKind;
 use telem_ingest::decode::proxy::label::FullName;
@@ -351,9 +351,9 @@ fn pieces_of_run(
     let next = places.iter().find(|place| place.begin > run.begin && place.tags == run.tags);
     let range = TimeRange::new(run.begin, next.map_or(Timestamp::MAX, |next| next.begin));
     let tags = &run.tags;
-    let mut all = match series_key(name, tags) {
-        Ok(key) => pieces(snapshot, &key, range, &[])?,
-        Err(_) => Vec::new(),
+    let mut all = match stored_key(snapshot, name, tags) {
+        Some(key) => pieces(snapshot, &key, range, &[])?,
+        None => Vec::new(),
     };
     // What other servers told of the job.
     let (slot, job) = (run.slot.map(|slot| slot.to_string()), tags.more.iter().find(|(tag, _)| **tag == *JOB_TAG));
@@ -378,10 +378,15 @@ fn series_of_targets(snapshot: &Snapshot, name: &str, is_wanted: impl Fn(&TagSet
         let told = tags.iter().filter(|(key, _)| !OURS.contains(key) || has_label(key));
         told.eq(labels.iter().map(|(label, value)| (*label, &**value)))
     };
-    let of_nodes = format!("{NODES_PREFIX}{base}");
-    let ids = [base, &of_nodes].into_iter().flat_map(|metric| snapshot.select(metric, &[]));
+    let metrics =
+        ["", NODES_PREFIX].into_iter().flat_map(|prefix| [format!("{prefix}{base}"), own_metric(name, prefix)]);
+    // Both are one for most names.
+    let metrics: BTreeSet<String> = metrics.collect();
+    let ids = metrics.iter().flat_map(|metric| snapshot.select(metric, &[]));
     let keys = ids.filter_map(|id| snapshot.index().key(id));
-    keys.filter(|key| key.tags().get(TARGET_TAG).is_some() && is_wanted(key.tags()) && is_named(key.tags())).collect()
+    keys.filter(|key| key.tags().get(TARGET_TAG).is_some() && is_wanted(key.tags()))
+        .filter(|key| is_of_name(snapshot, key, name, || is_named(key.tags())))
+        .collect()
 }
 
 fn pieces_of_sum(
@@ -394,7 +399,7 @@ fn pieces_of_sum(
     let mut all = Vec::new();
     for lane in if is_main { &[JOBLESS_LANE, HTTP_LANE][..] } else { &[JOBLESS_LANE][..] } {
         for node in &*live.stored_nodes {
-            if let Ok(key) = series_key(name, &lane_without_job(node, lane)) {
+            if let Some(key) = stored_key(snapshot, name, &lane_without_job(node, lane)) {
                 all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
             }
         }
@@ -407,7 +412,7 @@ fn pieces_of_sum(
     // Of runs that share series, those are read once.
     let mut by_series: BTreeMap<SeriesKey, Vec<Timestamp>> = BTreeMap::new();
     for place in places.iter().filter(|place| !place.is_imported) {
-        if let Ok(key) = series_key(name, &place.tags) {
+        if let Some(key) = stored_key(snapshot, name, &place.tags) {
             by_series.entry(key).or_default().push(place.begin);
         }
     }
@@ -434,7 +439,7 @@ fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) ->
         let Some(CounterValue::Counter(now)) = live.table.find(lane, name).map(|reading| reading.value) else {
             continue;
         };
-        let key = series_key(name, &tags).ok();
+        let key = stored_key(snapshot, name, &tags);
         let stored = match key.and_then(|key| snapshot.index().id(&key)) {
             Some(series) => snapshot.last(series)?.filter(|(time, _)| *time >= begin),
             None => None,

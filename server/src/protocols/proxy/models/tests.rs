@@ -131,6 +131,9 @@ async fn extra_p_is_asked_where_it_is_and_once_for_the_same_runs() {
     assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 1);
     let plot = proxy.get("/model/plot?jobid=size4&metric=one&start=1&end=3").await;
     assert_eq!(plot, json!([[1.0, 1.5], [2.0, 3.5]]));
+    let body = r#"{"jobid": "size4", "metric": "one", "start": 1, "end": 2, "step": 0.5, "fit": "telem"}"#;
+    let request = Request::post("/model/plot").header("content-type", "application/json").body(body.into()).unwrap();
+    assert_eq!(proxy.ask(request).await.1, "[[1.0,3.0],[1.5,3.0]]");
     let own = proxy.get("/model/get?jobid=size4&fit=telem").await;
     assert!(own.as_array().unwrap().iter().any(|model| model[1] == "1.5 + 2 * size"), "{own}");
 }
