@@ -54,18 +54,46 @@ pub struct PointScan<'a> {
     /// The last timestamp as it was sent, and what it means: points of a tick have one.
     last_time: Option<(&'a [u8], Timestamp)>,
     /// Of the last point.
-    shape: Option<PointShape<'a>>,
+    shape: Option<Box<PointShape<'a>>>,
 }
 
 /// The members of a point in their order, each with all that stands between it and what is before it, and what stands
 /// behind the last. A sender writes all of its points in one shape.
 #[derive(Clone, Copy, Debug)]
 struct PointShape<'a> {
-    members: [(&'a [u8], PointMember); MEMBERS],
-    end: &'a [u8],
+    members: [(Literal<'a>, PointMember); MEMBERS],
+    end: Literal<'a>,
 }
 
 const MEMBERS: usize = 4;
+
+/// A short text that is expected: compared as one word, where that many bytes are left.
+#[derive(Clone, Copy, Debug)]
+struct Literal<'a> {
+    text: &'a [u8],
+    /// Its bytes, and which of them count: none of a text that is longer.
+    word: u128,
+    mask: u128,
+}
+
+impl<'a> Literal<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        let (mut word, mut mask) = ([0; size_of::<u128>()], [0; size_of::<u128>()]);
+        if let Some(room) = word.get_mut(..text.len()) {
+            room.copy_from_slice(text);
+            mask[..text.len()].fill(u8::MAX);
+        }
+        Self { text, word: u128::from_le_bytes(word), mask: u128::from_le_bytes(mask) }
+    }
+
+    #[inline(always)]
+    fn begins(&self, rest: &[u8]) -> bool {
+        match rest.first_chunk() {
+            Some(head) if self.mask != 0 => (u128::from_le_bytes(*head) ^ self.word) & self.mask == 0,
+            _ => rest.starts_with(self.text),
+        }
+    }
+}
 
 /// What a data point has.
 #[derive(Clone, Copy, Debug)]
@@ -119,9 +147,11 @@ impl<'a> PointScan<'a> {
 
     fn point(&mut self, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
         let start = self.at;
-        if let Some(shape) = self.shape {
-            if let Some(point) = self.point_like(&shape, foresight) {
-                return Some(point);
+        if let Some(shape) = self.shape.take() {
+            let point = self.point_like(&shape, foresight);
+            self.shape = Some(shape);
+            if point.is_some() {
+                return point;
             }
             self.at = start;
         }
@@ -131,24 +161,26 @@ impl<'a> PointScan<'a> {
     /// A point of this shape. What is between its members is known, and so not read.
     fn point_like(&mut self, shape: &PointShape<'a>, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
         foresight.begin();
-        let (mut metric, mut tags, mut timestamp, mut value) = (None, None, None, None);
+        // Each is among the members once.
+        let nothing = &self.body[..0];
+        let mut point = RawPoint { metric: nothing, tags: nothing, time: Timestamp::MIN, value: Value::Int(0) };
         for (before, member) in &shape.members {
             self.expect_all(before)?;
             match member {
-                PointMember::Metric => metric = Some(self.metric(foresight)?),
-                PointMember::Timestamp => timestamp = Some(self.timestamp()?),
-                PointMember::Value => value = Some(self.value()?),
-                PointMember::Tags => tags = Some(self.tags(foresight)?),
+                PointMember::Metric => point.metric = self.metric(foresight)?,
+                PointMember::Timestamp => point.time = self.timestamp()?,
+                PointMember::Value => point.value = self.value()?,
+                PointMember::Tags => point.tags = self.tags(foresight)?,
             }
         }
-        self.expect_all(shape.end)?;
-        Some(RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? })
+        self.expect_all(&shape.end)?;
+        Some(point)
     }
 
     fn any_point(&mut self, foresight: &mut impl PointForesight) -> Option<RawPoint<'a>> {
         foresight.begin();
         let (mut metric, mut tags, mut timestamp, mut value) = (None, None, None, None);
-        let (mut members, mut known) = ([(&self.body[..0], PointMember::Metric); MEMBERS], 0);
+        let (mut members, mut known) = ([(Literal::new(b""), PointMember::Metric); MEMBERS], 0);
         let mut end = self.at;
         self.expect(b'{')?;
         loop {
@@ -158,7 +190,7 @@ impl<'a> PointScan<'a> {
             self.expect(b':')?;
             self.skip_blanks();
             // Of five one comes twice.
-            *members.get_mut(known)? = (&self.body[end..self.at], member);
+            *members.get_mut(known)? = (Literal::new(&self.body[end..self.at]), member);
             known += 1;
             // Of equal keys the last counts; they are unusual.
             let before = match member {
@@ -181,7 +213,7 @@ impl<'a> PointScan<'a> {
             }
         }
         let point = RawPoint { metric: metric?, tags: tags?, time: timestamp?, value: value? };
-        self.shape = Some(PointShape { members, end: &self.body[end..self.at] });
+        self.shape = Some(Box::new(PointShape { members, end: Literal::new(&self.body[end..self.at]) }));
         Some(point)
     }
 
@@ -300,8 +332,9 @@ impl<'a> PointScan<'a> {
         (digits > 0).then_some(())
     }
 
-    fn expect_all(&mut self, text: &[u8]) -> Option<()> {
-        starts_with(&self.body[self.at..], text).then(|| self.at += text.len())
+    #[inline(always)]
+    fn expect_all(&mut self, literal: &Literal<'_>) -> Option<()> {
+        literal.begins(&self.body[self.at..]).then(|| self.at += literal.text.len())
     }
 
     fn expect(&mut self, byte: u8) -> Option<()> {
