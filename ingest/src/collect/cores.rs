@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::energy::word;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{Found, Subject};
 use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most CPUs that are looked at; those beyond it are left out.

@@ -3,9 +3,9 @@
 
 use super::inventory::{DeviceKind, InventoryEntry};
 use super::mounts;
-use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::{Source, Tree};
+use super::subject::{Found, Subject};
 use std::borrow::Cow;
 
 const REMEDY: &str = "the exporter of the site can be scraped; --level 4 tells what your processes read and wrote by \

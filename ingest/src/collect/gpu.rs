@@ -26,9 +26,9 @@ use self::mask::{GpuGiven, GpuMasks};
 use self::slots::GpuSlots;
 use super::energy::PowerBoard;
 use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
-use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::Tree;
+use super::subject::{Found, Subject};
 
 /// Most GPUs of a node that get a number, those that went included; others have no series.
 pub const GPUS_MAX: usize = 256;

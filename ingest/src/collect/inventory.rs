@@ -11,9 +11,9 @@ use std::path::Path;
 use telem_engine::Timestamp;
 pub use telem_engine::{DeviceKind, DeviceStatus, InventoryEntry};
 
-use super::sampler::{Found, SEARCH_INTERVAL, Subject};
 use super::series::Out;
 use super::source::Tree;
+use super::subject::{Found, SEARCH_INTERVAL, Subject};
 use super::text::lines;
 
 /// Most devices of a node that the inventory has; those beyond it are left out.

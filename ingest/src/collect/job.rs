@@ -24,9 +24,9 @@ use self::members::{JobMembers, Listing};
 use self::reaped::Reaper;
 use self::series::JobSeries;
 use super::processes::{WALK_INTERVAL, parse_page_bytes, parse_stat, read};
-use super::sampler::Subject;
 use super::series::Out;
 use super::source::Tree;
+use super::subject::Subject;
 use crate::schedule::first_of;
 
 /// Most processes that are read at every tick; while there are more they are read every [`WALK_INTERVAL`].

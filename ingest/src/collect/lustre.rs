@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::inventory::{DeviceKind, InventoryEntry};
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree, names_in};
+use super::subject::{Found, Subject};
 use super::text::{fields, lines, number};
 
 /// Most mounts of Lustre that are read, and most targets of metadata.

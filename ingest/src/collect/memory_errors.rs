@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{Found, Subject};
 use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most controllers that are read; those beyond it are left out.

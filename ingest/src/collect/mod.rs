@@ -1,6 +1,6 @@
 //! Samples the node, its processes and telem itself, on aligned ticks.
 //!
-//! The one idea: a subject (one file here) reads its files again at every tick and puts values into slots, which are
+//! The one idea: a subject (`subject.rs`; one file here each) reads its files again at every tick and puts values into slots, which are
 //! series whose ids were looked up once. [`Sampler`] is all subjects, without a thread or a clock; [`Collectors`] are
 //! the threads that run it.
 
@@ -34,6 +34,7 @@ pub(crate) mod sensors;
 mod series;
 pub(crate) mod source;
 pub mod space;
+mod subject;
 mod tcp;
 #[cfg(test)]
 mod tests;

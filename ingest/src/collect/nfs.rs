@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::inventory::{DeviceKind, InventoryEntry};
 use super::mounts::unescape;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{Found, Subject};
 use super::text::{fields, lines, number};
 
 /// Most NFS mounts that are told of.

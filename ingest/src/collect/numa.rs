@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::devices::DEVICES_MAX;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree, names_in};
+use super::subject::{Found, Subject};
 use super::text::{fields, lines, number};
 
 const READ_INTERVAL: Duration = Duration::from_secs(5);

@@ -2,9 +2,9 @@
 //!
 //! The files do not exist on kernels older than 4.20, and cannot be read if pressure accounting is switched off.
 
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, number};
 
 /// Microseconds in which some thread waited, and in which all did.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::energy::{sensors, word};
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{Found, Subject};
 use super::text::{fields, float};
 
 /// Most figures that are read; those beyond it are left out.

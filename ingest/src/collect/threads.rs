@@ -15,8 +15,9 @@ use std::time::Duration;
 use telem_engine::{Clock, Timestamp, Value};
 
 use super::processes::WALK_INTERVAL;
-use super::sampler::{Part, REFRESH_INTERVAL, Sampler};
+use super::sampler::{Part, Sampler};
 use super::series::{Tick, TickKind};
+use super::subject::REFRESH_INTERVAL;
 use super::{CollectError, CollectStats};
 use crate::schedule::{Due, Schedule, first_of};
 use crate::writer::Writer;

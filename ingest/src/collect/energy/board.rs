@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use telem_engine::Timestamp;
 
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::unwrapped::Unwrapped;
 
 /// How long a source may say nothing, at the least.

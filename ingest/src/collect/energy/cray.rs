@@ -12,9 +12,9 @@ use telem_engine::Timestamp;
 
 use super::PowerBoard;
 use crate::collect::inventory::DeviceKind;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::text::{fields, number};
 use crate::collect::unwrapped::Unwrapped;
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 use super::PowerBoard;
 use crate::collect::gpu::sleep::{Wakefulness, wakefulness};
 use crate::collect::inventory::DeviceKind;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::text::{fields, number};
 
 /// Most sensors that are looked at; those beyond it are left out.

@@ -15,9 +15,9 @@ use telem_engine::Clock;
 use super::meters::{try_word, word};
 use super::{PowerBoard, joules};
 use crate::collect::inventory::DeviceKind;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::text::number;
 use crate::collect::unwrapped::Unwrapped;
 

@@ -7,9 +7,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::collect::gpu::nvidia::tests::Hand;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::{Found, Subject};
 
 /// A tree of files, and a database that has a series for each slot.
 struct Stage {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::card;
 use crate::collect::devices::DEVICES_MAX;
 use crate::collect::inventory::{DeviceKind, InventoryEntry};
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::text::{fields, number};
 
 const READ_INTERVAL: Duration = Duration::from_secs(1);

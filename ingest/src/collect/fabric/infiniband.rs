@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::{card, word};
 use crate::collect::inventory::{DeviceKind, InventoryEntry};
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::text::number;
 use crate::collect::unwrapped::{Unwrapped, sum_of};
 

@@ -20,8 +20,8 @@ use super::sleep::{Wakefulness, wakefulness};
 use super::slots::{MEMORY_USED, PROCESS_LEVEL, ProcessSlots, memory_percent};
 use super::{GpuRoll, GpuVendor, GpuView, PciAddress, intel};
 use crate::collect::processes::{WALK_INTERVAL, read, walk};
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
+use crate::collect::subject::{Found, Subject};
 use crate::collect::text::{fields, lines, number};
 
 /// Most processes that are looked through, most open files of each, and most clients of all of them.

@@ -17,9 +17,9 @@ use telem_engine::Timestamp;
 use super::sleep::{QuietWatch, Wakefulness, wakefulness};
 use super::{DeviceStatus, GpuIdentity, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
-use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::Found;
 use crate::collect::text::{fields, number};
 
 /// Most cards of a vendor that are read; those beyond are left out.

@@ -24,9 +24,9 @@ pub use self::reader::VendorReader;
 use self::reader::{NvidiaReader, ReaderState};
 use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
-use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::Found;
 use crate::collect::two_decimals;
 
 /// What is bounded, for the page of limits.

@@ -1,7 +1,8 @@
 //! The job's control group, fabrics and file systems where something is missing, refused, gone or hanging.
 
 use super::*;
-use crate::collect::sampler::{Found, Part};
+use crate::collect::sampler::Part;
+use crate::collect::subject::Found;
 
 const SCOPE: &str = "system.slice/slurmstepd.scope";
 

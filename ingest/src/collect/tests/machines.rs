@@ -10,7 +10,8 @@
 use super::*;
 use crate::collect::gpu::nvidia::tests::{Driver, Hand, StandIn};
 use crate::collect::inventory::InventoryEntry;
-use crate::collect::sampler::{Found, Part};
+use crate::collect::sampler::Part;
+use crate::collect::subject::Found;
 
 /// Every subject has had a turn since.
 const SECONDS: [i64; 2] = [1_000, 1_010];

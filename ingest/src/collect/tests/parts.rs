@@ -3,8 +3,9 @@
 use super::*;
 use crate::collect::inventory::{DeviceKind, DeviceStatus};
 use crate::collect::pace::Pace;
-use crate::collect::sampler::{Found, Part, SEARCH_INTERVAL, Subject};
+use crate::collect::sampler::Part;
 use crate::collect::series::{Out, Tick, TickKind};
+use crate::collect::subject::{Found, SEARCH_INTERVAL, Subject};
 use std::borrow::Cow;
 
 /// A device that may not be read while `refused` is a file.

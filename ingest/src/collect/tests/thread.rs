@@ -7,9 +7,10 @@ use super::*;
 use crate::collect::gpu::GpuSource;
 use crate::collect::gpu::nvidia::NvidiaGpus;
 use crate::collect::gpu::nvidia::tests::{Driver, H100, StandIn, as_child, is_gone};
-use crate::collect::sampler::{Found, Part, Subject};
+use crate::collect::sampler::Part;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::{Found, Subject};
 use crate::writer::WriterOptions;
 
 /// Both clocks stand still until a test moves them.

@@ -12,9 +12,9 @@ use super::stand_in::{Driver, H100, StandIn};
 use crate::collect::gpu::nvidia::reader::{ReaderState, VendorReader};
 use crate::collect::gpu::nvidia::{GATE, NvidiaGpus};
 use crate::collect::gpu::{DeviceStatus, GpuPart, GpuPartKind, GpuReading, GpuSource};
-use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::Found;
 
 /// No test waits so long for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
