@@ -12,11 +12,13 @@ pub(crate) mod datagrams;
 pub(crate) mod guest;
 pub mod listen;
 pub(crate) mod owner;
+pub(crate) mod places;
 mod proc_net;
 mod shared;
 mod sniff;
 mod sock_diag;
 pub mod socket;
+pub(crate) mod socket_row;
 pub(crate) mod stall;
 #[cfg(test)]
 mod tests;
@@ -50,9 +52,10 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use self::access::{Access, FirstLook, PathShow, PathTokens, Rules, TOKEN_PATH_SHOWN, WireSecrecy};
-use self::guest::{ConnectionPlaces, Guest, GuestProcess, WrongTokens};
+use self::guest::{Guest, GuestProcess, WrongTokens};
 use self::listen::BoundListener;
 use self::owner::OwnerLookup;
+use self::places::ConnectionPlaces;
 use self::shared::SharedStream;
 use self::sniff::{FirstByte, Whole};
 use self::socket::Socket;

@@ -40,7 +40,9 @@ pub fn segment(bytes: &[u8]) {
         tail: tail as u64,
         tail_crc32: crc32fast::hash(&bytes[tail..]),
     };
-    let Ok(loaded) = Loaded::parse(Arc::new(InMemory(bytes)), Path::new("x.parquet"), &entry, None) else { return };
+    let Ok(loaded) = Loaded::parse(Arc::new(InMemory(bytes)), Path::new("x.parquet"), &entry, None) else {
+        return;
+    };
     if rows <= ROWS_MAX {
         let good = loaded.verify(&entry).is_ok();
         check_rows(&loaded, good);

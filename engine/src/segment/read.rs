@@ -29,7 +29,7 @@ use super::index::{Run, RunIndex};
 use super::pages::FilePages;
 use super::summary::{self, Kind, Summary};
 use super::times::Times;
-use super::{SCALE_MAX, SHIFT_MAX, schema};
+use super::{SCALE_MAX, SHIFT_MAX, corrupt, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -528,21 +528,13 @@ fn check_schema(path: &Path, metadata: &ArrowReaderMetadata) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn corrupt(path: &Path, what: &str, found: String, expected: &str) -> Error {
-    Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected: expected.to_owned() }
-}
-
 /// Parquet's errors keep no kind of what the disk said; the message does.
 fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
     corrupt(path, "its Parquet", error.to_string(), "a segment of format 1")
 }
 
-mod delta;
 mod pages;
 mod verify;
 mod visit;
 
-pub use delta::DeltaPage;
-#[cfg(test)]
-pub use delta::PADDING as DELTA_PADDING;
 pub use visit::{Need, Numbers, RunRows};

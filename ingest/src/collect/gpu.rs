@@ -11,7 +11,6 @@ pub mod drm;
 pub mod intel;
 pub mod mask;
 pub mod nvidia;
-pub mod sleep;
 mod slots;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@
 
 mod marks;
 pub(crate) mod members;
+mod own_series;
 mod reaped;
 pub(crate) mod series;
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod sampler;
 mod schedstat;
 pub(crate) mod sensors;
 mod series;
+mod sleep;
 pub(crate) mod source;
 pub mod space;
 mod subject;

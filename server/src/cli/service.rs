@@ -20,7 +20,7 @@ use telem_query::tsq::Fidelity;
 
 use super::collect::CollectArgs;
 use super::dragon::{self, DragonArgs, DragonHost};
-use super::proxy::ProxyArgs;
+use super::proxy_options::ProxyArgs;
 use super::{CliFailure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;

@@ -27,7 +27,7 @@ use crate::missing;
 use crate::protocols::proxy::calls::ProxyCall;
 use crate::protocols::proxy::reply;
 use crate::protocols::proxy::scrapes::LINEAGE;
-use crate::protocols::proxy::scrapes::node::OWN_NODE;
+use crate::protocols::proxy::scrapes::fetch::OWN_NODE;
 use crate::slots;
 
 /// How to reach the head, while there is one.

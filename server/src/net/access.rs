@@ -8,8 +8,9 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::guest::{PlaceFor, StrangerSource};
-use super::owner::{OwnerLookup, SocketHold, SocketOwner};
+use super::owner::OwnerLookup;
+use super::places::{PlaceFor, StrangerSource};
+use super::socket_row::{SocketHold, SocketOwner};
 use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::http::asker::PathPrefix;

@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::manifest::is_node_name;
-use super::{FILE_BYTES_MAX, Planner, SegmentPart};
-use crate::disk::{self, Disk};
+use super::node::{is_node_name, node_of};
+use super::{Planner, SegmentPart};
 use crate::error::Result;
 use crate::index::SeriesIndex;
-use crate::layout::{self, Layout, SEGMENTS};
+use crate::layout::{self, SEGMENTS};
 use crate::manifest::SegmentEntry;
 use crate::progress::Progress;
 use crate::repair::Act;
 use crate::repair::segments::{self, Examined, Hole, RepairSource};
 use crate::segment::Run;
-use crate::segment::rebuild::{self, Label};
+use crate::segment::label::Label;
 use crate::series::SeriesId;
 
 impl Planner<'_> {
@@ -148,12 +147,6 @@ impl Planner<'_> {
             self.unproven.push(format!("{file}: {what}"));
         }
     }
-}
-
-pub(super) fn node_of(disk: &dyn Disk, layout: &Layout, entry: &SegmentEntry) -> Option<String> {
-    let path = layout.named(&entry.file.file);
-    let bytes = disk::read_file(disk, &path, FILE_BYTES_MAX).ok()?;
-    rebuild::label(&path, &Bytes::from(bytes)).ok().map(|label| label.node)
 }
 
 /// Files of which another holds everything, and that other; and those that collide with another, which are lost.

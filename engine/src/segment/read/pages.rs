@@ -27,11 +27,12 @@ use parquet::schema::types::ColumnDescriptor;
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::get_frame_content_size;
 
-use super::delta::{self, DeltaPage};
-use super::{Loaded, corrupt, unreadable};
+use super::{Loaded, unreadable};
 use crate::error::Result;
 use crate::guarded::guarded;
 use crate::segment::blocks::{Blocks, ReadAhead};
+use crate::segment::corrupt;
+use crate::segment::delta::{self, DeltaPage};
 use crate::segment::index::UNPACKED_PER_BYTE_MAX;
 
 /// Rows decoded at a time: of a column without gaps they stay in a near cache.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::PowerBoard;
-use crate::collect::gpu::sleep::{Wakefulness, wakefulness};
 use crate::collect::inventory::DeviceKind;
 use crate::collect::series::Out;
+use crate::collect::sleep::{Wakefulness, wakefulness};
 use crate::collect::source::{Source, Tree};
 use crate::collect::subject::{Found, Subject};
 use crate::collect::text::{fields, number};

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::drm::{DrmCard, cards_of, number_of};
-use super::sleep::{Wakefulness, wakefulness};
 use super::slots::{MEMORY_USED, PROCESS_LEVEL, ProcessSlots, memory_percent};
 use super::{GpuRoll, GpuVendor, GpuView, PciAddress, intel};
 use crate::collect::processes::{WALK_INTERVAL, read, walk};
 use crate::collect::series::{Out, Slot};
+use crate::collect::sleep::{Wakefulness, wakefulness};
 use crate::collect::subject::{Found, Subject};
 use crate::collect::text::{fields, lines, number};
 

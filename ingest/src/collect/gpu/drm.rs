@@ -14,10 +14,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use telem_engine::Timestamp;
 
-use super::sleep::{QuietWatch, Wakefulness, wakefulness};
 use super::{DeviceStatus, GpuIdentity, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
 use crate::collect::series::Out;
+use crate::collect::sleep::{QuietWatch, Wakefulness, wakefulness};
 use crate::collect::source::{Source, Tree};
 use crate::collect::subject::Found;
 use crate::collect::text::{fields, number};

@@ -17,9 +17,9 @@ use serde::Deserialize;
 use telem_engine::{Annotation, Db, Durability, MetaChange, TimeRange, Timestamp};
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 
+use super::body::{AtMost, from_json};
 use super::call::Call;
 use super::errors::OpenTsdbError;
-use super::query::parse::{AtMost, from_json};
 use super::{Answer, allow, has_body, json, text_body, time, walk};
 use crate::state::{Refusal, State};
 

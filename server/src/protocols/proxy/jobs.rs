@@ -14,7 +14,7 @@ use telem_ingest::counters::ScopeId;
 use super::live::{BesideReadings, ProxyLive};
 use super::reply::{self, ProxyState, RequestParams};
 use super::scrapes::LINEAGE;
-use super::scrapes::node::{OWN_NODE, OWN_NODE_WHOLE};
+use super::scrapes::fetch::{OWN_NODE, OWN_NODE_WHOLE};
 use super::shapes::{JobDesc, PROFILE_TAIL, write_metrics, write_profile_head};
 use crate::http::asker::ShownToken;
 

@@ -7,7 +7,7 @@ use super::*;
 use crate::collect::gpu::amd::amd_driver;
 use crate::collect::gpu::drm::DrmGpus;
 use crate::collect::gpu::intel::intel_driver;
-use crate::collect::gpu::sleep::{LET_GO_FOR, QUIET_FOR};
+use crate::collect::sleep::{LET_GO_FOR, QUIET_FOR};
 
 const FIRST: &str = "0000:03:00.0";
 /// All that would ask a card of AMD.

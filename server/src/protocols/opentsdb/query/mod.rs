@@ -10,6 +10,7 @@ pub mod manner;
 pub mod parse;
 mod pieces;
 mod render;
+pub mod request;
 pub mod resolve;
 mod stats;
 #[cfg(test)]
@@ -30,11 +31,10 @@ use telem_query::pipeline::window::window;
 use telem_query::run::{Round, TimedAnswer};
 use telem_query::tsq::Fidelity;
 
-use self::gaps::Gaps;
 use self::manner::{Manner, OPENTSDB, QueryReading};
-use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::AnswerBuffer;
+use self::request::QueryRequest;
 use self::resolve::{Resolved, SubQuerySource};
 use self::stats::Stats;
 use super::annotation::{Delivered, NoteScope};
@@ -199,7 +199,7 @@ pub async fn understand(
     call: &Call,
     body: Option<String>,
     reading: impl Into<QueryReading>,
-) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
+) -> Result<(QueryRequest, Vec<Resolved>), OpenTsdbError> {
     let reading = reading.into();
     let asked = match body {
         Some(body) if body.len() > INLINE_BODY_BYTES_MAX => {
@@ -217,11 +217,11 @@ pub async fn understand(
 
 /// What is asked of which series.
 fn resolved(
-    mut asked: Asked,
+    mut asked: QueryRequest,
     state: &State,
     call: &Call,
     reading: QueryReading,
-) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
+) -> Result<(QueryRequest, Vec<Resolved>), OpenTsdbError> {
     let QueryReading { fidelity, manner } = reading;
     let delete = call.method == Method::DELETE || asked.delete;
     let refused = || {
@@ -232,7 +232,7 @@ fn resolved(
         return Err(refused());
     }
     asked.arrays |= call.params.has("arrays");
-    asked.gaps = Gaps::requested(call, &asked)?;
+    asked.gaps = asked.requested_gaps(call)?;
     let now = now_millis(&*state.clock);
     if manner.nothing_is_an_answer && resolve::is_backwards(&asked, now) {
         return Ok((asked, Vec::new()));
@@ -249,7 +249,7 @@ fn resolved(
 }
 
 /// The annotations of the stretch that all sub-queries share.
-fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
+fn notes(state: &State, asked: &QueryRequest, question: &[Resolved]) -> Delivered {
     let query = question.iter().find_map(Resolved::query);
     let snapshot = state.db.snapshot();
     match (query, snapshot.meta().annotations()) {

@@ -14,8 +14,7 @@ use telem_query::TsGroup;
 use telem_query::question::Aggregator;
 
 use super::filters::Filter;
-use super::manner::LineOrder;
-use super::parse::{Asked, RateOptions, Sub};
+use super::request::{LineOrder, QueryRequest, RateOptions, Sub};
 use super::resolve::{Resolved, SubQuerySource};
 use super::stats::{self, Stats};
 use crate::answers::AnswerCharge;
@@ -79,7 +78,13 @@ struct Open {
 }
 
 impl AnswerBuffer {
-    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: AnswerCharge, stats: Stats) -> Self {
+    pub fn new(
+        asked: Arc<QueryRequest>,
+        notes: Delivered,
+        index: Arc<SeriesIndex>,
+        held: AnswerCharge,
+        stats: Stats,
+    ) -> Self {
         AnswerBuffer {
             stats,
             form: Form { asked, notes },
@@ -121,7 +126,7 @@ impl AnswerBuffer {
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
         self.hidden += groups.iter().map(|group| self.form.hidden(group)).sum::<usize>();
-        let of = GroupOrigin { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took, notes };
+        let of = GroupOrigin { sub: sub.index, gaps_are_null: gaps.are_null(sub.filling), took, notes };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }
@@ -217,7 +222,7 @@ fn taken(group: &TsGroup) -> usize {
 
 /// What all groups of an answer share.
 struct Form {
-    asked: Arc<Asked>,
+    asked: Arc<QueryRequest>,
     notes: Delivered,
 }
 

@@ -9,7 +9,8 @@ use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagF
 
 use super::downsample::{self, CalendarRule};
 use super::filters::{self, Filter};
-use super::parse::{Asked, RateOptions, Sub};
+use super::gaps::GapFilling;
+use super::request::{QueryRequest, RateOptions, Sub};
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 use crate::protocols::opentsdb::{aggregators, time, tsuid};
 
@@ -23,8 +24,8 @@ pub struct Resolved {
     /// Its place among the sub-queries that were asked.
     pub index: usize,
     pub source: SubQuerySource,
-    /// A gap that is shown as null.
-    pub gaps_are_null: bool,
+    /// What its fill policy writes into gaps.
+    pub filling: GapFilling,
 }
 
 impl Resolved {
@@ -54,7 +55,7 @@ struct Frame {
 }
 
 /// Whether `asked` ends before it begins, as far as both times can be read.
-pub fn is_backwards(asked: &Asked, now_millis: i64) -> bool {
+pub fn is_backwards(asked: &QueryRequest, now_millis: i64) -> bool {
     let zone = time::zone(asked.timezone.as_deref()).unwrap_or(Tz::UTC);
     let read = |text: &str| time::parse(text, now_millis, zone).ok();
     let start = asked.start.as_deref().and_then(read);
@@ -65,7 +66,7 @@ pub fn is_backwards(asked: &Asked, now_millis: i64) -> bool {
 /// # Errors
 /// 400 in OpenTSDB's words and in its order of checks.
 pub fn resolve(
-    asked: &Asked,
+    asked: &QueryRequest,
     index: &SeriesIndex,
     now_millis: i64,
     fidelity: Fidelity,
@@ -195,7 +196,10 @@ impl Frame {
 
     fn sub(&self, at: usize, sub: &Sub, valid: Valid, index: &SeriesIndex) -> Result<Resolved, OpenTsdbError> {
         let Valid { aggregator, downsample } = valid;
-        let gaps_are_null = downsample.as_ref().is_some_and(|downsample| downsample.fill == Fill::Null);
+        let filling = match &downsample {
+            Some(downsample) if downsample.fill == Fill::Null => GapFilling::Null,
+            _ => GapFilling::Other,
+        };
         if sub.pre_aggregate && self.fidelity == Fidelity::OpenTsdb {
             return Err(OpenTsdbError::bad_request("An internal null pointer exception was thrown")
                 .details("nothing was aggregated when it was written"));
@@ -231,7 +235,7 @@ impl Frame {
                 fidelity: self.fidelity,
             }))
         });
-        Ok(Resolved { index: at, source, gaps_are_null })
+        Ok(Resolved { index: at, source, filling })
     }
 
     fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Result<Vec<TagFilter>, OpenTsdbError> {

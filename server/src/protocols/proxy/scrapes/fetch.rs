@@ -9,9 +9,22 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::address::{TargetAddress, is_here};
-use super::node::{NodeChoice, OWN_NODE, OWN_NODE_WHOLE};
 use super::{LINEAGE, ScrapeKind};
 use crate::client::Client;
+
+/// A request with it is about the one node that is asked, and not for its head.
+pub const OWN_NODE: &str = "x-telem-own-node";
+/// Its value where counters that are 0 are wanted, too.
+pub const OWN_NODE_WHOLE: &str = "whole";
+
+/// What a node is to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// Counters with data, as a child tells them.
+    Data,
+    /// All that are declared: of a program that may count many things most are 0.
+    Whole,
+}
 
 /// Longest that a connection may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(3);

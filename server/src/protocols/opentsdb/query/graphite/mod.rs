@@ -17,9 +17,9 @@ use telem_query::tsq::Fidelity;
 
 use self::functions::{Curve, Made, Scope};
 use self::parse::{Argument, GraphiteFunction, GraphiteTree};
-use super::gaps::Gaps;
-use super::parse::Asked;
+use super::gaps::GapFilling;
 use super::render::{AnnotationNotes, AnswerBuffer};
+use super::request::QueryRequest;
 use super::resolve::{Resolved, SubQuerySource, Widen};
 use super::stats::Stats;
 use super::{Answering, now_millis, resolve, uri};
@@ -40,7 +40,7 @@ struct Expressions {
     trees: Vec<GraphiteTree>,
     /// Of each query in the trees its place among the sub-queries.
     places: Vec<usize>,
-    asked: Asked,
+    asked: QueryRequest,
     question: Vec<Resolved>,
     scope: Scope,
 }
@@ -61,8 +61,8 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         understand(&params, &state_.index(), now, fidelity)
     })
     .await?;
-    asked.gaps = Gaps::requested(call, &asked)?;
-    let nulls: Vec<bool> = question.iter().map(|sub| sub.gaps_are_null).collect();
+    asked.gaps = asked.requested_gaps(call)?;
+    let fillings: Vec<GapFilling> = question.iter().map(|sub| sub.filling).collect();
     let mut held = state.limits.answers.start();
     let (answers, missing) = collect(state, question, fidelity, &mut held).await?;
     let (asked, index) = (Arc::new(asked), state.index());
@@ -72,8 +72,8 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         for tree in &trees {
             let curves = functions::evaluate(tree, &answers, scope).map_err(OpenTsdbError::bad_request)?;
             for curve in curves {
-                let gaps_are_null = nulls.get(curve.sub).copied().unwrap_or(false);
-                let sub = Resolved { index: curve.sub, source: SubQuerySource::Nothing, gaps_are_null };
+                let filling = fillings.get(curve.sub).copied().unwrap_or_default();
+                let sub = Resolved { index: curve.sub, source: SubQuerySource::Nothing, filling };
                 let notes = match (curve.made, fidelity) {
                     (Made::FromSeveral, Fidelity::OpenTsdb) => AnnotationNotes::None,
                     _ => AnnotationNotes::OfItsSeries,
