@@ -19,6 +19,7 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat};
 pub use human::{counted, grouped};
 pub use inventory::DeviceFacts;
+use job::DescriptionSource;
 pub use job::{JobNodes, jobs_of, shown};
 pub use memory::ServerMemory;
 pub use metrics::{MetricFigures, MetricLines};
@@ -252,9 +253,12 @@ pub fn rfc3339(time: Timestamp) -> String {
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let jobs = job::with_nodes(self);
-        let runs = self.version.is_some() && !self.read_only;
+        let source = match self.version.is_some() && !self.read_only {
+            true => DescriptionSource::Running,
+            false => DescriptionSource::Saved,
+        };
         for job in jobs.iter().take(JOBS_MAX) {
-            job.write(f, runs, self.last.as_deref())?;
+            job.write(f, source, self.last.as_deref())?;
         }
         if jobs.len() > JOBS_MAX {
             writeln!(f, "           and {} more jobs", grouped((jobs.len() - JOBS_MAX) as u64))?;

@@ -62,7 +62,7 @@ use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence, ShownToken};
-use crate::page;
+use crate::page::{self, AskingPage};
 use crate::protocol::{
     ByteStream, FrameClient, FrameRefusal, FrameService, LineClient, LineService, OwnListener, ValueClient,
     ValueService,
@@ -569,9 +569,12 @@ impl Door {
         answers: &Answers,
         wire: WireSecrecy,
     ) -> Response {
-        let is_admitted = self.rules.admits_page(request.headers());
+        let asking = match self.rules.admits_page(request.headers()) {
+            true => AskingPage::Admitted,
+            false => AskingPage::NotAdmitted,
+        };
         let mut response = self.judge(request, guest, answers, wire).await;
-        page::guard(response.headers_mut(), is_admitted);
+        page::guard(response.headers_mut(), asking);
         response
     }
 

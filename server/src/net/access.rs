@@ -150,9 +150,9 @@ impl Rules {
         Self { pages, ..self }
     }
 
-    /// Whether everybody needs the token over TCP. Who stands behind a tunnel looks like its owner.
-    pub fn with_token_of_all(self, is_token_required: bool) -> Self {
-        Self { is_token_required, ..self }
+    /// Over TCP everybody needs the token then. Who stands behind a tunnel looks like its owner.
+    pub fn with_token_of_all(self) -> Self {
+        Self { is_token_required: true, ..self }
     }
 
     /// Whether this only asks if a page may ask: a browser sends no token with that.

@@ -128,14 +128,14 @@ pub(super) async fn build(
         tunnel,
     };
     let node = options.node.as_str().into();
+    let rules = Rules::new(keys.token, options.uid, options.allowed_uids.clone())
+        .with_pages(options.cors.clone())
+        .with_path_tokens(path_tokens(&options.protocols.proxy, address));
     Ok(ServiceParts {
         ready,
         listeners: Listeners { tcp, tls, socket: Some(socket), node, slots: slots.clone(), own },
         services,
-        rules: Rules::new(keys.token, options.uid, options.allowed_uids.clone())
-            .with_pages(options.cors.clone())
-            .with_token_of_all(options.is_token_required)
-            .with_path_tokens(path_tokens(&options.protocols.proxy, address)),
+        rules: if options.is_token_required { rules.with_token_of_all() } else { rules },
         limits,
         collectors,
         connection_file,

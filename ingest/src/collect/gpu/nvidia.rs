@@ -21,7 +21,7 @@ use telem_engine::Clock;
 pub use self::answers::read_for_parent;
 use self::frames::{CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Throttled, XIDS_MAX};
 pub use self::reader::VendorReader;
-use self::reader::{NvidiaReader, ReaderState};
+use self::reader::{NvidiaReader, QuestionExtent, ReaderState};
 use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
 use crate::collect::series::Out;
@@ -315,7 +315,8 @@ impl GpuSource for NvidiaGpus {
             return Vec::new();
         }
         let rare = self.rare.is_due(out) || self.rare_waits;
-        let answers = self.reader.ask(rare);
+        let extent = if rare { QuestionExtent::WithRare } else { QuestionExtent::Usual };
+        let answers = self.reader.ask(extent);
         self.rare_waits = rare && !answers.asked;
         if let Some(cards) = answers.cards {
             self.driver = self.reader.driver().to_owned();

@@ -25,7 +25,7 @@ use super::describe::{self, SaidOfMetric};
 use super::inbox::{Arrived, FrameInbox, WholeFrame};
 use super::outbox::{AnswerEnd, NO_SERIES, Outbox, Welcome};
 use super::refusals::FrameRefusals;
-use super::series::ConnectionSeries;
+use super::series::{ConnectionSeries, LaterTags, SeriesRules};
 use super::{ClientProtocol, Farewell, RefusalCode};
 use crate::protocol::{ByteStream, FrameClient};
 use crate::slots::{JobCaller, ProcessMark};
@@ -45,9 +45,13 @@ pub async fn hold(protocol: &ClientProtocol, client: FrameClient, place: OwnedSe
     };
     let tags_max = state.writer.as_ref().map_or(TAGS_MAX, |writer| writer.limits().tags_max);
     // Without a writer names are looked at, and given no ids.
-    let may_move = caller.is_some() || state.writer.is_none();
+    let later_tags = match caller.is_some() || state.writer.is_none() {
+        true => LaterTags::MayDiffer,
+        false => LaterTags::TheSame,
+    };
+    let rules = SeriesRules { tags_max, level: state.level, later_tags };
     let names = protocol.names.clone();
-    let series = ConnectionSeries::new(state.db.clone(), tags_max, state.level, tags.clone(), may_move, names);
+    let series = ConnectionSeries::new(state.db.clone(), rules, tags.clone(), names);
     let (reader, writer) = tokio::io::split(stream);
     let mut conversation = Dialogue {
         protocol,

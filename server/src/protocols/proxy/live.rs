@@ -25,7 +25,7 @@ use super::queue::QueueCache;
 use super::runs::ProxyRuns;
 use super::scrapes::{ProxyScrapes, node};
 use super::shapes::JobDesc;
-use super::system::SystemReadings;
+use super::system::{FrequencyUnit, SystemReadings};
 use super::tree::ProxyTree;
 use crate::config;
 use crate::state::State;
@@ -138,7 +138,8 @@ impl ProxyLive {
             None => state.db.snapshot().nodes().into(),
         };
         let host = config::host_name();
-        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact);
+        let unit = if options.is_exact { FrequencyUnit::Megahertz } else { FrequencyUnit::Gigahertz };
+        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit);
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
         let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();
