@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 pub use self::address::{PERIOD_MAX, PERIOD_MIN, TargetAddress};
 pub use self::child::CHILD_JOBS_MAX;
-use self::fetch::TargetReach;
+use self::fetch::{PlaceFailure, TargetReach};
 use self::records::TargetRecord;
 use super::live::ProxyLive;
 use super::reply::{self, RequestParams};
@@ -660,12 +660,13 @@ impl ProxyScrapes {
         if self.state.writer.is_none() {
             return Err(failed(self.state.refusal.message()));
         }
+        if let Err(PlaceFailure::NotHere(why)) = fetch::place(&address, reach).await {
+            tracing::info!(at = %address, %why, "a target was not added");
+            return Err(failed(&address.censored(&why)));
+        }
         let kind = fetch::probe(&address, reach).await.map_err(|why| {
             tracing::info!(at = %address, %why, "a target was not added");
-            match why.contains("--proxy-join") {
-                true => failed(&why),
-                false => failed(&format!("Failed to determine type of {to}")),
-            }
+            failed(&format!("Failed to determine type of {to}"))
         })?;
         self.add(&address, period, Some(kind), reach).map_err(|why| failed(&why))
     }
