@@ -44,7 +44,7 @@ const READINGS_AT_ONCE: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScopeId(u32);
 
-/// Who sets gauges: of one source the last value counts, over several sources least and greatest and the sum.
+/// A process that sets gauges: of one source the last value counts, over several sources least and greatest and the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GaugeSource(pub u32);
 

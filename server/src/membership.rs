@@ -59,7 +59,7 @@ impl NodeRoster {
         Self { registry: Arc::new(Mutex::new(registry)), members, counting, clock }
     }
 
-    /// Whom queries ask.
+    /// The nodes that queries ask.
     pub fn members(&self) -> &Members {
         &self.members
     }

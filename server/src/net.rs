@@ -354,7 +354,7 @@ impl Door {
         GuestProcess { tags: DefaultTags::of_process(node, rank), job, mark }
     }
 
-    /// Who sends a request, where jobs share the server: a header says more than the connection.
+    /// The sender of a request, where jobs share the server: a header says more than the connection.
     ///
     /// # Errors
     /// Invalid, for a header that names no job.

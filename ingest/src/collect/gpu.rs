@@ -34,7 +34,7 @@ pub const GPUS_MAX: usize = 256;
 /// No GPU answers with something new more often.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who made a GPU, in the order in which GPUs are numbered.
+/// The maker of a GPU, in the order in which GPUs are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GpuVendor {
     Nvidia,

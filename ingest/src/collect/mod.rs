@@ -82,7 +82,7 @@ pub struct CollectOptions {
     pub job: Option<JobTarget>,
     /// What others tell of themselves at level 4.
     pub own: OwnMetrics,
-    /// Who calls the libraries of vendors of GPUs; nobody by default.
+    /// The process that calls the libraries of vendors of GPUs; none by default.
     pub vendor_reader: VendorReader,
     /// Which GPUs the job was given.
     pub gpu_masks: GpuMasks,

@@ -61,7 +61,7 @@ pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Ro
     router.layer(middleware::from_fn_with_state(forward, forwarded))
 }
 
-/// Who answers a request.
+/// The node that answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answerer {
     /// This node: it is about what it has, or tells it something.

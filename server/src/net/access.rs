@@ -60,7 +60,7 @@ pub struct Rules {
     token: Token,
     uids: BTreeSet<u32>,
     own_uid: u32,
-    /// Whose pages a browser here may let ask.
+    /// The origins whose pages may send requests from a browser here.
     pages: Cors,
     /// Over TCP everybody needs the token.
     is_token_required: bool,
@@ -91,12 +91,12 @@ const TOKEN_PATH: &str = "/t/";
 /// The same as it is told.
 pub const TOKEN_PATH_SHOWN: &str = "/t/...";
 
-/// Who can read what is said on a connection.
+/// How many can read what is said on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireSecrecy {
     /// Its two ends only.
     Secret,
-    /// Who is between them.
+    /// Anybody between its ends, too.
     Plain,
     /// The same, where TLS is spoken and this client does not.
     PlainBesideTls,
@@ -165,7 +165,7 @@ impl Rules {
         self.pages.admits(headers)
     }
 
-    /// Whose a connection is, as far as that takes no time.
+    /// The owner of a connection, as far as that takes no time.
     pub fn of_tcp(&self, stream: &TcpStream, owners: &OwnerLookup) -> FirstLook {
         let (ours, theirs) = match (stream.local_addr(), stream.peer_addr()) {
             (Ok(ours), Ok(theirs)) => (ours, theirs),
@@ -185,7 +185,7 @@ impl Rules {
         }
     }
 
-    /// Whose a connection is, once that was looked up.
+    /// The owner of a connection, once that was looked up.
     pub async fn after(&self, look: FirstLook, owners: &OwnerLookup) -> Access {
         match look {
             FirstLook::Known(access) => access,

@@ -30,7 +30,7 @@ pub struct Guest {
     pub access: Access,
     /// `None` on the socket.
     pub peer: Option<SocketAddr>,
-    /// Whom its requests are for.
+    /// The client that its requests are for.
     pub asker: Asker,
     /// What its samples get where they lack it.
     pub tags: DefaultTags,

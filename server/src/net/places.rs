@@ -1,4 +1,4 @@
-//! The places that connections take: how many there are, and for whom some are kept.
+//! The places that connections take: how many there are, and how many of them are kept for certain clients.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -31,7 +31,7 @@ pub struct SocketRow {
 }
 
 impl SocketRow {
-    /// Whose the socket at `local` is that is connected to `remote`, where this row is of that one.
+    /// The owner of the socket at `local` that is connected to `remote`, where this row describes that socket.
     pub fn owner(&self, local: SocketAddr, remote: SocketAddr) -> Option<SocketOwner> {
         let same = |a: SocketAddr, b: SocketAddr| canonical(a) == canonical(b);
         let end = (same(self.local, local) && same(self.remote, remote)).then(|| self.end())??;

@@ -145,7 +145,7 @@ pub(super) async fn build(
     })
 }
 
-/// Who may show the token in a path: unchanged proxies of other nodes can do nothing else.
+/// The clients that may show the token in a path: unchanged proxies of other nodes can do nothing else.
 fn path_tokens(proxy: &ProxyOptions, address: SocketAddr) -> PathTokens {
     match (proxy.has_token_path, proxy.is_plain) {
         (false, _) => PathTokens::Off,

@@ -63,7 +63,7 @@ pub enum Measured {
     Rate,
 }
 
-/// Who sent a metric.
+/// The sender of a metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sender {

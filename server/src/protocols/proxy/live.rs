@@ -97,7 +97,7 @@ pub struct ProxyLive {
     pub own_seat: OwnSeat,
     /// What is polled.
     pub scrapes: ProxyScrapes,
-    /// Who stands below whom.
+    /// The parent of each proxy that joined.
     pub tree: ProxyTree,
     pub system: SystemReadings,
     pub alarms: ProxyAlarms,

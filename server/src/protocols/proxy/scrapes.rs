@@ -367,7 +367,7 @@ impl ScrapeTarget {
     }
 }
 
-/// Who asks that something be polled.
+/// The client that asks for something to be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinAsker {
     /// It showed the token, or is the command line.
@@ -449,7 +449,7 @@ impl ProxyScrapes {
         self.lineage.get_or_init(|| records::lineage(&self.state)).as_deref()
     }
 
-    /// Whose gauges are those of a child.
+    /// The source of the gauges of a child.
     pub fn source(&self, child: &str) -> GaugeSource {
         self.targets().get(child).map_or(GaugeSource::OWN, |target| target.source())
     }

@@ -1,4 +1,4 @@
-//! The tree of proxies: who joined, and who stands below whom.
+//! The tree of proxies: those that joined, and the parent of each.
 //!
 //! A child asks `/pivot` for its parent and then that one's `/join`; from then on the parent polls. All children stand
 //! below the server that they ask, unless `--proxy-branches` says otherwise, and each address stands once. A child that

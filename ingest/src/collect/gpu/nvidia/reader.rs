@@ -40,7 +40,7 @@ pub const UNDEAD_MAX: usize = 2;
 /// How often it is seen whether a reader has ended that may have, a millisecond apart.
 const EXIT_LOOKS: u32 = 10;
 
-/// Who calls the libraries of vendors of GPUs.
+/// The process that calls the libraries of vendors of GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VendorReader {
     /// Nobody: those GPUs are not read.

@@ -129,7 +129,7 @@ impl<'f> DragonDb<'f> {
                 Ok(Self { file, connection, path: copy.0.clone(), _copy: Some(copy) })
             }
             OpenTrouble::NoLocks => {
-                let line = "its file system has no locks: nobody may write to it meanwhile";
+                let line = "its file system has no locks: no process may write to it meanwhile";
                 importing.report.say(&format!("{}: {line}", file.name));
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
                 let connection = connect(&immutable(&path), flags).map_err(|error| refusal(file, &error))?;

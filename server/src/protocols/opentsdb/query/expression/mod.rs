@@ -78,7 +78,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 
-/// What is asked for, and by whom.
+/// The question, and the client that asks it.
 #[derive(Clone, Copy)]
 struct ExpressionRange {
     start: Timestamp,

@@ -27,7 +27,7 @@ pub enum Made {
     FromSeveral,
 }
 
-/// The range of the request, and whom it asks for.
+/// The range of the request, and the client that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     pub start: Timestamp,
