@@ -26,7 +26,7 @@ pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 pub use storage::Storage;
-use telem_engine::{Clock, Db, DbInfo, Timestamp, Unopened};
+use telem_engine::{Clock, Db, DbInfo, Timestamp, UnopenedDatabase};
 use telem_query::energy::{JobEnergy, of_jobs};
 
 use crate::launch::hostlist;
@@ -150,8 +150,8 @@ impl Info {
 
     /// Says of which databases nothing is in it.
     #[must_use]
-    pub fn without(mut self, unopened: &[Unopened]) -> Self {
-        let left_out = |one: &Unopened| LeftOut {
+    pub fn without(mut self, unopened: &[UnopenedDatabase]) -> Self {
+        let left_out = |one: &UnopenedDatabase| LeftOut {
             data: std::path::absolute(&one.dir).unwrap_or_else(|_| one.dir.clone()),
             why: one.error.to_string(),
         };

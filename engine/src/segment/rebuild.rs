@@ -14,8 +14,8 @@ use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderB
 
 use super::blocks::FileBytes;
 use super::label::{Label, label_in};
-use super::read::{Loaded, Piece, ValueColumns, column};
-use super::write::Encoded;
+use super::read::{LoadedSegment, Piece, ValueColumns, column};
+use super::write::EncodedSegment;
 use super::{Run, SegmentWriter, corrupt};
 use crate::disk::InMemory;
 use crate::error::Result;
@@ -50,7 +50,7 @@ pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
 ///
 /// # Errors
 /// Corrupt when a row is not what `label` and the format promise.
-pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<Encoded> {
+pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<EncodedSegment> {
     guarded(path, || {
         let unreadable =
             |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a segment of format 1");
@@ -122,12 +122,12 @@ impl RebuiltRun<'_> {
     }
 }
 
-/// The segment whose bytes these are, held against `entry` as [`Loaded::open`] does a file.
+/// The segment whose bytes these are, held against `entry` as [`LoadedSegment::open`] does a file.
 ///
 /// # Errors
 /// Corrupt.
-pub fn load(path: &Path, bytes: &Bytes, entry: &SegmentEntry) -> Result<Loaded> {
-    Loaded::parse(Arc::new(InMemory(bytes.clone())), path, entry, None)
+pub fn load(path: &Path, bytes: &Bytes, entry: &SegmentEntry) -> Result<LoadedSegment> {
+    LoadedSegment::parse(Arc::new(InMemory(bytes.clone())), path, entry, None)
 }
 
 /// Halvings of the time of a run at most, to find what of it can be read.
@@ -140,7 +140,11 @@ const STRETCH_ROWS: u64 = 512;
 ///
 /// # Errors
 /// Those of `take`.
-pub fn read_run(loaded: &Loaded, run: &Run, take: &mut dyn FnMut(Piece) -> Result<()>) -> Result<Vec<TimeRange>> {
+pub fn read_run(
+    loaded: &LoadedSegment,
+    run: &Run,
+    take: &mut dyn FnMut(Piece) -> Result<()>,
+) -> Result<Vec<TimeRange>> {
     let mut lost = Vec::new();
     let whole = TimeRange::new(run.first, run.last.saturating_add_micros(1));
     // Without its times there is nothing to halve.
@@ -150,7 +154,7 @@ pub fn read_run(loaded: &Loaded, run: &Run, take: &mut dyn FnMut(Piece) -> Resul
 }
 
 fn read_stretch(
-    loaded: &Loaded,
+    loaded: &LoadedSegment,
     run: &Run,
     range: TimeRange,
     halvings: u32,

@@ -27,7 +27,7 @@ use super::energy::PowerBoard;
 use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
 use super::series::Out;
 use super::source::Tree;
-use super::subject::{Found, Subject};
+use super::subject::{SourceState, Subject};
 
 /// Most GPUs of a node that get a number, those that went included; others have no series.
 pub const GPUS_MAX: usize = 256;
@@ -215,7 +215,7 @@ pub trait GpuSource: fmt::Debug + Send {
     fn search(&mut self);
 
     /// As [`Subject::found`].
-    fn found(&self) -> Vec<Found>;
+    fn found(&self) -> Vec<SourceState>;
 
     /// The GPUs that are known now, those that sleep too.
     fn cards(&self) -> Vec<GpuIdentity>;
@@ -355,7 +355,7 @@ impl Subject for VendorGpus {
         self.searched = true;
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         Cow::Owned(self.source.found())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
-use super::subject::{Found, Subject};
+use super::subject::{SourceState, Subject};
 use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most controllers that are read; those beyond it are left out.
@@ -68,8 +68,8 @@ impl Subject for MemoryErrors {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.controllers.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.controllers.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -26,7 +26,7 @@ use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
 use super::source::Tree;
-use super::subject::{Found, SEARCH_INTERVAL, Subject};
+use super::subject::{SEARCH_INTERVAL, SourceState, Subject};
 use super::{
     CollectOptions, cgroup, cores, cpu, disk, gpfs, job, load, lustre, memory, memory_errors, network, nfs, numa,
     pressure, processes, schedstat, sensors, space, tcp,
@@ -84,23 +84,23 @@ impl Part {
 struct Seat {
     /// For people.
     name: &'static str,
-    held: Mutex<Seated>,
+    held: Mutex<SeatedSubject>,
 }
 
 /// A subject, and when it has its turns.
 #[derive(Debug)]
-struct Seated {
+struct SeatedSubject {
     subject: Box<dyn Subject>,
     searches: Pace,
     samples: Pace,
     /// As it was told last.
-    found: Vec<Found>,
+    found: Vec<SourceState>,
 }
 
 impl Seat {
     fn new(name: &'static str, subject: Box<dyn Subject>) -> Self {
         let (searches, samples) = (Pace::every(SEARCH_INTERVAL), Pace::every(subject.interval()));
-        Self { name, held: Mutex::new(Seated { subject, searches, samples, found: Vec::new() }) }
+        Self { name, held: Mutex::new(SeatedSubject { subject, searches, samples, found: Vec::new() }) }
     }
 }
 
@@ -254,15 +254,15 @@ impl Sampler {
                 }
                 seated.subject.search();
                 self.take_news(name, &mut seated);
-                is_there |= seated.found.contains(&Found::Present);
+                is_there |= seated.found.contains(&SourceState::Present);
             }
         }
         Some(is_there)
     }
 
     /// Takes what a subject knows of its sources and its devices, where that is not what it said before.
-    fn take_news(&self, name: &'static str, seated: &mut Seated) {
-        let Seated { subject, found: told, .. } = seated;
+    fn take_news(&self, name: &'static str, seated: &mut SeatedSubject) {
+        let SeatedSubject { subject, found: told, .. } = seated;
         let found = subject.found();
         if *found != **told {
             if let Some(kind) = subject.device_kind() {
@@ -276,9 +276,9 @@ impl Sampler {
         }
     }
 
-    fn tell_refused(&self, name: &'static str, found: &[Found]) {
+    fn tell_refused(&self, name: &'static str, found: &[SourceState]) {
         for one in found {
-            let Found::Refused { path, why, remedy } = one else { continue };
+            let SourceState::Refused { path, why, remedy } = one else { continue };
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             if refusals.known.insert((name, path.clone())) {
                 refusals.untold.push(format!("{name} cannot be read: {}: {why}; {remedy}", path.display()));
@@ -318,7 +318,7 @@ impl Sampler {
 
     /// What the subjects of a part know of their sources.
     #[cfg(test)]
-    pub(super) fn found(&self, part: Part) -> Vec<(&'static str, Vec<Found>)> {
+    pub(super) fn found(&self, part: Part) -> Vec<(&'static str, Vec<SourceState>)> {
         self.seats[part as usize]
             .iter()
             .map(|seat| (seat.name, seat.held.lock().unwrap().subject.found().into_owned()))

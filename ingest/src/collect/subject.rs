@@ -19,7 +19,7 @@ pub const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a subject knows of one of its sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum SourceState {
     /// This node does not have it.
     Absent,
     /// The node has it, and it may not or cannot be read.
@@ -33,15 +33,15 @@ pub enum Found {
     Present,
 }
 
-impl Found {
+impl SourceState {
     /// A subject that has one source. It is asked at each tick, and most answers are one of these two, at no cost.
     pub fn alone(found: Self) -> Cow<'static, [Self]> {
-        static ABSENT: [Found; 1] = [Found::Absent];
-        static PRESENT: [Found; 1] = [Found::Present];
+        static ABSENT: [SourceState; 1] = [SourceState::Absent];
+        static PRESENT: [SourceState; 1] = [SourceState::Present];
         match found {
-            Found::Absent => Cow::Borrowed(&ABSENT),
-            Found::Present => Cow::Borrowed(&PRESENT),
-            refused @ Found::Refused { .. } => Cow::Owned(vec![refused]),
+            SourceState::Absent => Cow::Borrowed(&ABSENT),
+            SourceState::Present => Cow::Borrowed(&PRESENT),
+            refused @ SourceState::Refused { .. } => Cow::Owned(vec![refused]),
         }
     }
 }
@@ -60,8 +60,8 @@ pub trait Subject: std::fmt::Debug + Send {
 
     /// What it knows of its sources now. It is asked after each search and each sample: what is refused may be known
     /// only once it was asked for.
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(Found::Present)
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(SourceState::Present)
     }
 
     /// What it knows of all its devices, where that may have changed since it was asked before. It is asked after each

@@ -91,7 +91,7 @@ const TOKEN_PATH: &str = "/t/";
 /// The same as it is told.
 pub const TOKEN_PATH_SHOWN: &str = "/t/...";
 
-/// How many can read what is said on a connection.
+/// The parties that can read what is said on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireSecrecy {
     /// Its two ends only.

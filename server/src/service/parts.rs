@@ -12,7 +12,7 @@ use telem_query::Queries;
 use telem_query::cluster::Members;
 use tokio::net::TcpListener;
 
-use super::head::{self, Published, ServiceHead, ServiceKeys};
+use super::head::{self, PublishedJoinFile, ServiceHead, ServiceKeys};
 use super::{JobSharing, Ready, ServiceError, ServiceOptions, ServiceSource, noteworthy, router};
 use crate::config;
 use crate::connection::{Connection, ConnectionFile, FILE_NAME};
@@ -48,7 +48,7 @@ pub(super) struct ServiceParts {
     /// Held until the last request is answered.
     pub connection_file: ConnectionFile,
     /// `None` where this is no head, or is to write none.
-    pub join_file: Option<Published>,
+    pub join_file: Option<PublishedJoinFile>,
     /// The YAML that tells of Dragon's port.
     pub dragon_files: Option<DragonFiles>,
     /// Where jobs share the server.

@@ -2,7 +2,7 @@
 
 use arrow::array::{TimestampMicrosecondArray, UInt32Array};
 
-use super::{Loaded, ValueColumns, column};
+use super::{LoadedSegment, ValueColumns, column};
 use crate::disk::ReadFile;
 use crate::error::{Error, Result};
 use crate::manifest::SegmentEntry;
@@ -25,7 +25,7 @@ struct Current<'a> {
     summing: Option<Summing>,
 }
 
-impl Loaded {
+impl LoadedSegment {
     /// What the file says of itself in its footer.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use super::{GpuRoll, GpuVendor, GpuView, PciAddress, intel};
 use crate::collect::processes::{WALK_INTERVAL, read, walk};
 use crate::collect::series::{Out, Slot};
 use crate::collect::sleep::{Wakefulness, wakefulness};
-use crate::collect::subject::{Found, Subject};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::{fields, lines, number};
 
 /// Most processes that are looked through, most open files of each, and most clients of all of them.
@@ -241,8 +241,12 @@ impl Subject for GpuClients {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.intel.is_empty() && self.amd.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.intel.is_empty() && self.amd.is_empty() {
+            SourceState::Absent
+        } else {
+            SourceState::Present
+        })
     }
 
     fn interval(&self) -> Duration {

@@ -26,7 +26,7 @@ use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSour
 use crate::collect::pace::Pace;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
-use crate::collect::subject::Found;
+use crate::collect::subject::SourceState;
 use crate::collect::two_decimals;
 
 /// What is bounded, for the page of limits.
@@ -277,16 +277,16 @@ impl GpuSource for NvidiaGpus {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Vec<SourceState> {
         if !self.is_open {
-            return vec![Found::Absent];
+            return vec![SourceState::Absent];
         }
         if let ReaderState::Off { why, cause } = self.reader.state() {
-            return vec![Found::Refused { path: self.tree.path(GATE), why: why.clone(), remedy: remedy(*cause) }];
+            return vec![SourceState::Refused { path: self.tree.path(GATE), why: why.clone(), remedy: remedy(*cause) }];
         }
-        let mut found = vec![Found::Present];
+        let mut found = vec![SourceState::Present];
         for gpu in self.gpus.values().filter(|gpu| !gpu.about.refused.is_empty()) {
-            found.push(Found::Refused {
+            found.push(SourceState::Refused {
                 path: self.tree.path("sys/bus/pci/devices").join(&gpu.about.pci),
                 why: format!("no permission to ask for {}", gpu.about.refused.join(", ")),
                 remedy: "an administrator can load the module nvidia with NVreg_RestrictProfilingToAdminUsers=0",

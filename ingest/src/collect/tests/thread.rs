@@ -10,7 +10,7 @@ use crate::collect::gpu::nvidia::tests::{Driver, H100, StandIn, as_child, is_gon
 use crate::collect::sampler::Part;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
-use crate::collect::subject::{Found, Subject};
+use crate::collect::subject::{SourceState, Subject};
 use crate::writer::WriterOptions;
 
 /// Both clocks stand still until a test moves them.
@@ -401,7 +401,7 @@ impl Subject for Played {
         self.gpus.search();
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         Cow::Owned(self.gpus.found())
     }
 

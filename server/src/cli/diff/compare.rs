@@ -56,7 +56,7 @@ impl Fact {
 /// What a metric's numbers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Measured {
+pub enum MetricNumbers {
     #[default]
     Value,
     /// Of a counter: its increase per second.
@@ -75,7 +75,7 @@ pub enum Sender {
 /// One metric of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiffMetric {
-    pub measured: Measured,
+    pub measured: MetricNumbers,
     pub sender: Sender,
     pub unit: Option<String>,
     pub figures: DiffFigures,
@@ -146,7 +146,7 @@ pub struct DiffChange {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricDiff {
     pub metric: String,
-    pub measured: Measured,
+    pub measured: MetricNumbers,
     pub sender: Sender,
     pub unit: Option<String>,
     /// In the order of the runs.

@@ -22,7 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::ask::{ClientRequests, QueryFrames};
 use super::bounds::{FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
 use super::describe::{self, SaidOfMetric};
-use super::inbox::{Arrived, FrameInbox, WholeFrame};
+use super::inbox::{ArrivedMessage, FrameInbox, WholeFrame};
 use super::outbox::{AnswerEnd, NO_SERIES, Outbox, Welcome};
 use super::refusals::FrameRefusals;
 use super::series::{ConnectionSeries, LaterTags, SeriesRules};
@@ -234,27 +234,27 @@ impl Dialogue<'_> {
     ///
     /// # Errors
     /// Why the connection ends.
-    async fn hear(&mut self, arrived: io::Result<Arrived>) -> Result<(), Farewell> {
+    async fn hear(&mut self, arrived: io::Result<ArrivedMessage>) -> Result<(), Farewell> {
         match arrived {
-            Ok(Arrived::Some) => self.watch_frame(false),
-            Ok(Arrived::Head(bytes)) if !self.is_open => {
+            Ok(ArrivedMessage::Some) => self.watch_frame(false),
+            Ok(ArrivedMessage::Head(bytes)) if !self.is_open => {
                 let version = frames::opening(bytes)?;
                 self.inbox.opened();
                 self.alarm = None;
                 self.is_open = true;
                 self.welcome(version);
             }
-            Ok(Arrived::Head(bytes)) => {
+            Ok(ArrivedMessage::Head(bytes)) => {
                 self.inbox.expect(FrameHead::parse(bytes)?);
                 self.watch_frame(false);
             }
-            Ok(Arrived::Frame) => {
+            Ok(ArrivedMessage::Frame) => {
                 self.alarm = None;
                 if let Some(frame) = self.inbox.take() {
                     self.handle(frame).await?;
                 }
             }
-            Ok(Arrived::End) => {
+            Ok(ArrivedMessage::End) => {
                 self.query = None;
                 self.end = Some(DialogueEnd::Theirs);
             }

@@ -19,7 +19,7 @@ use telem_query::tsq::{Fidelity, Interval, Matcher, TagFilter, TsQuery};
 use crate::protocols::opentsdb::query::filters::Filter;
 use crate::protocols::opentsdb::query::manner::Manner;
 use crate::protocols::opentsdb::query::request::{LineOrder, QueryRequest};
-use crate::protocols::opentsdb::query::resolve::{Resolved, SubQuerySource};
+use crate::protocols::opentsdb::query::resolve::{ResolvedQuery, SubQuerySource};
 
 /// Longest number that is a time in seconds; longer ones are milliseconds.
 const SECONDS_DIGITS_MAX: usize = 10;
@@ -91,7 +91,7 @@ fn times(asked: &mut QueryRequest) {
     }
 }
 
-fn lines(asked: &QueryRequest, question: &mut [Resolved]) {
+fn lines(asked: &QueryRequest, question: &mut [ResolvedQuery]) {
     let in_seconds = !asked.ms_resolution && !asked.arrays;
     for sub in question {
         let SubQuerySource::Query(query) = &mut sub.source else { continue };

@@ -4,7 +4,7 @@ use telem_query::tsq::Fidelity;
 
 use super::filters::{Filter, FilterReader};
 use super::request::{LineOrder, QueryRequest};
-use super::resolve::Resolved;
+use super::resolve::ResolvedQuery;
 
 /// What a view does in its own way.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ pub struct Manner {
     /// Changes what was read.
     pub times: fn(&mut QueryRequest),
     /// Changes which series make a line.
-    pub lines: fn(&QueryRequest, &mut [Resolved]),
+    pub lines: fn(&QueryRequest, &mut [ResolvedQuery]),
 }
 
 /// OpenTSDB's own.

@@ -15,12 +15,12 @@ use super::filters::{Filter, FilterRole};
 use super::gaps::GapFilling;
 use super::parse;
 use super::request::{QueryRequest, RateOptions, Sub};
-use super::resolve::{self, Resolved, SubQuerySource};
+use super::resolve::{self, ResolvedQuery, SubQuerySource};
 use super::stats::Stats;
 use super::{render, uri};
 use crate::answers::AnswerBudget;
 use crate::http::Params;
-use crate::protocols::opentsdb::annotation::Delivered;
+use crate::protocols::opentsdb::annotation::DeliveredNotes;
 use crate::protocols::opentsdb::tests::Still;
 
 const NOW_MILLIS: i64 = 1_700_000_000_000;
@@ -55,7 +55,8 @@ fn a_panel_of_grafana_is_understood() {
             "msResolution":true,"globalAnnotations":true,"showQuery":true}"#);
     assert!(asked.ms_resolution && asked.show_query && !asked.arrays && !asked.show_tsuids);
     let resolved = resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
-    let [Resolved { source: SubQuerySource::Query(query), index: 0, filling: GapFilling::Null, .. }] = &resolved[..]
+    let [ResolvedQuery { source: SubQuerySource::Query(query), index: 0, filling: GapFilling::Null, .. }] =
+        &resolved[..]
     else {
         panic!("{resolved:?}")
     };
@@ -553,10 +554,10 @@ fn rendered(asked: &QueryRequest, filling: GapFilling, points: Vec<(i64, Value)>
         series: vec![key],
         points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
     };
-    let sub = Resolved { index: 0, source: SubQuerySource::Nothing, filling };
+    let sub = ResolvedQuery { index: 0, source: SubQuerySource::Nothing, filling };
     let held = AnswerBudget::new(1 << 20).start();
     let index = Arc::new(SeriesIndex::default());
-    let mut out = render::AnswerBuffer::new(Arc::new(asked.clone()), Delivered::default(), index, held, stats());
+    let mut out = render::AnswerBuffer::new(Arc::new(asked.clone()), DeliveredNotes::default(), index, held, stats());
     out.add(&sub, vec![group], Duration::from_millis(3)).unwrap();
     String::from_utf8(out.whole().unwrap().0).unwrap()
 }
@@ -661,10 +662,10 @@ fn in_pieces(asked: &QueryRequest, points: &[Vec<i64>], bytes: Option<usize>) ->
         series: vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()],
         points: points.iter().map(|millis| (Timestamp::from_millis(*millis), Value::Int(*millis))).collect(),
     });
-    let sub = Resolved { index: 0, source: SubQuerySource::Nothing, filling: GapFilling::Other };
+    let sub = ResolvedQuery { index: 0, source: SubQuerySource::Nothing, filling: GapFilling::Other };
     let held = AnswerBudget::new(64 << 20).start();
     let mut out =
-        render::AnswerBuffer::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held, stats());
+        render::AnswerBuffer::new(Arc::new(asked.clone()), DeliveredNotes::default(), Arc::default(), held, stats());
     out.add(&sub, groups.collect(), Duration::ZERO).unwrap();
     let text = match bytes {
         None => out.whole().unwrap().0,
@@ -713,7 +714,7 @@ fn order(aggregator: &str, given: &[&str]) -> Vec<String> {
         points: vec![],
     });
     let held = AnswerBudget::new(1 << 20).start();
-    let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), index, held, stats());
+    let mut out = render::AnswerBuffer::new(Arc::new(asked), DeliveredNotes::default(), index, held, stats());
     out.add(&subs.unwrap()[0], groups.collect(), Duration::ZERO).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&out.whole().unwrap().0).unwrap();
     let host = |group: &serde_json::Value| group["tags"]["host"].as_str().unwrap().to_owned();
@@ -737,8 +738,9 @@ fn values_that_a_later_one_of_their_second_hides_are_counted() {
         let group = TsGroup { tags: TagSet::default(), aggregate_tags: vec![], series, points };
         let asked = QueryRequest { ms_resolution, arrays, ..plain() };
         let held = AnswerBudget::new(1 << 20).start();
-        let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());
-        let sub = Resolved { index: 0, source: SubQuerySource::Nothing, filling: GapFilling::Other };
+        let mut out =
+            render::AnswerBuffer::new(Arc::new(asked), DeliveredNotes::default(), Arc::default(), held, stats());
+        let sub = ResolvedQuery { index: 0, source: SubQuerySource::Nothing, filling: GapFilling::Other };
         out.add(&sub, vec![group], Duration::ZERO).unwrap();
         out.hidden().map(|text| text.to_str().unwrap().to_owned())
     };
