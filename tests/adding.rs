@@ -19,6 +19,7 @@ const RECIPES: [Recipe; 7] = [
         example: "pressure",
         places: &[
             ("ingest/src/collect/NAME.rs", "impl Subject for Pressure"),
+            ("ingest/src/collect/subject.rs", "pub trait Subject"),
             ("ingest/src/collect/mod.rs", "mod pressure;"),
             ("ingest/src/collect/sampler.rs", "Box::new(pressure::Pressure::new(&tree))"),
             ("ingest/src/collect/catalog.rs", "node_pressure_cpu_waiting_seconds_total"),

@@ -113,6 +113,69 @@ fn a_question_is_plain_data() {
     }
 }
 
+/// Public functions that take a bool all the same.
+const BOOLS: [&str; 10] = [
+    // The bool is the enum as it came: a bit of a file, a flag, a word of JSON.
+    "engine/src/value.rs: of_bit",
+    "server/src/job/company.rs: of",
+    "server/src/protocols/opentsdb/json.rs: bool",
+    "server/src/protocols/opentsdb/query/filters.rs: of",
+    // One property of the data beside others, inside of their folder.
+    "engine/src/segment/summary.rs: put",
+    "engine/src/segment/summary.rs: take",
+    "engine/src/segment/write/period.rs: ends_group",
+    "engine/src/segment/write/presence.rs: push",
+    "query/src/leaf/rows/sorted.rs: batches",
+    "query/src/leaf/series/buckets.rs: is_cut",
+];
+
+/// The functions of a file: whether each is public, its name, and its arguments.
+fn functions(text: &str) -> Vec<(bool, &str, &str)> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("fn ") {
+        let line = text[..at].rsplit('\n').next().unwrap().trim_start();
+        let rest = &text[at + 3..];
+        let name = &rest[..rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())];
+        let Some(open) = rest.find('(').filter(|_| !name.is_empty() && !line.starts_with("//")) else { continue };
+        let (mut depth, mut end) = (0, open);
+        for (place, byte) in rest.bytes().enumerate().skip(open) {
+            depth += i32::from(byte == b'(') - i32::from(byte == b')');
+            end = place;
+            if depth == 0 {
+                break;
+            }
+        }
+        found.push((line.starts_with("pub"), name, &rest[open + 1..end]));
+    }
+    found
+}
+
+/// What a reader of `f(true, false)` cannot know stands at the call where it is a word of an enum.
+#[test]
+fn no_public_function_takes_a_bool_and_no_function_takes_two() {
+    let mut found = BTreeSet::new();
+    for of in ["engine", "ingest", "query", "server", "clients/rust"] {
+        for path in product_files(&root().join(of).join("src")) {
+            let of_tests = ["tests", "testing", "fuzzing", "crash_tests"];
+            let is_product =
+                !path.iter().any(|part| of_tests.iter().any(|name| part.to_string_lossy().starts_with(name)));
+            if !is_product || path.extension().is_none_or(|end| end != "rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            for (is_public, name, arguments) in functions(text) {
+                let is_bool = |argument: &&str| argument.trim().split_once(": ").is_some_and(|(_, of)| of == "bool");
+                let bools = arguments.split(',').filter(is_bool).count();
+                if bools > usize::from(!is_public) {
+                    found.insert(format!("{}: {name}", path.strip_prefix(root()).unwrap().display()));
+                }
+            }
+        }
+    }
+    assert_eq!(found, BOOLS.map(str::to_owned).into());
+}
+
 /// Files of all crates, tests aside, that name an aggregator.
 fn files_that_name(aggregator: &str) -> Vec<String> {
     let crates = ["engine", "ingest", "query", "server"].map(|name| root().join(name).join("src"));

@@ -1,18 +1,18 @@
 //! Every dependency points down: the modules of a crate stand on floors, and a module uses only those below its own.
 //!
-//! A module is a file or a folder directly below `src`; its inner structure is not checked. Tests and the bodies of
-//! fuzz targets may use anything.
+//! A module is a file or a folder directly below `src`; `circles.rs` looks into it. Tests and the bodies of fuzz targets
+//! may use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The floors of one crate, the ground floor first.
-struct House {
-    krate: &'static str,
+pub struct House {
+    pub krate: &'static str,
     floors: &'static [&'static [&'static str]],
 }
 
-const HOUSES: [House; 4] = [
+pub const HOUSES: [House; 4] = [
     House {
         krate: "engine",
         floors: &[
@@ -93,12 +93,12 @@ const HOUSES: [House; 4] = [
 /// Modules that only tests compile, or that are bodies of fuzz targets.
 const UNMEASURED: [&str; 3] = ["crash_tests", "fuzzing", "testing"];
 
-fn source(krate: &str) -> PathBuf {
+pub fn source(krate: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src").canonicalize().unwrap()
 }
 
 /// The files of one crate that are neither tests nor its front page, each with the module that it belongs to.
-fn files(krate: &str) -> Vec<(String, PathBuf)> {
+pub fn files(krate: &str) -> Vec<(String, PathBuf)> {
     let src = source(krate);
     let (mut found, mut dirs) = (Vec::new(), vec![src.clone()]);
     while let Some(dir) = dirs.pop() {
@@ -125,7 +125,7 @@ fn files(krate: &str) -> Vec<(String, PathBuf)> {
 }
 
 /// The text without comments.
-fn code(path: &Path) -> String {
+pub fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }

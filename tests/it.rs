@@ -9,6 +9,7 @@ mod adding;
 mod architecture;
 mod bad_input;
 mod check;
+mod circles;
 mod client_frames;
 mod collect;
 mod compact;

@@ -16,8 +16,8 @@ use crate::options::Options;
 use crate::progress::Progress;
 use crate::recover::{ANOTHER_FILE, TOO_SHORT, read_entry};
 use crate::segment::Run;
-use crate::segment::read::Loaded;
-use crate::segment::rebuild::Label;
+use crate::segment::label::Label;
+use crate::segment::read::LoadedSegment;
 use crate::series_file;
 use crate::time::Timestamp;
 use crate::wal::replay::{End, Replay};
@@ -264,11 +264,11 @@ impl Check<'_> {
         self.done(&path, entry.bytes, progress);
     }
 
-    /// Bytes, Parquet, columns, run index, order by time, window and values: [`Loaded`] checks those. Order by key: here.
+    /// Bytes, Parquet, columns, run index, order by time, window and values: [`LoadedSegment`] checks those. Order by key: here.
     fn segment(&mut self, manifest: &Manifest, entry: &SegmentEntry) {
         self.report.segments += 1;
         let path = self.layout.named(&entry.file.file);
-        let loaded = match Loaded::open(self.disk, &path, entry) {
+        let loaded = match LoadedSegment::open(self.disk, &path, entry) {
             Ok(loaded) => loaded,
             Err(error) => return self.report.error(&path, &error),
         };
@@ -300,7 +300,7 @@ impl Check<'_> {
     }
 
     /// What the file says of itself is what the manifest says of it, and its name too.
-    fn label(&mut self, manifest: &Manifest, entry: &SegmentEntry, path: &Path, loaded: &Loaded) {
+    fn label(&mut self, manifest: &Manifest, entry: &SegmentEntry, path: &Path, loaded: &LoadedSegment) {
         let expected = Label::of(entry, &manifest.node);
         match loaded.label() {
             Err(error) => self.report.error(path, &error),

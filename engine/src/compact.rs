@@ -82,12 +82,12 @@ impl CompactReport {
 
 /// Files on the disk, each durable, that no manifest names yet.
 #[derive(Debug)]
-pub struct Staged<T> {
+pub struct StagedFiles<T> {
     pub entry: T,
     written: Vec<String>,
 }
 
-impl<T> Staged<T> {
+impl<T> StagedFiles<T> {
     /// Removes them: there is something better.
     pub fn discard(self, files: &Files) {
         files.discard(&self.written);
@@ -106,7 +106,7 @@ pub fn write_merged(
     merge: &Merge,
     source: &Snapshot,
     go_on: &dyn Fn(u64) -> bool,
-) -> Result<Option<Staged<SegmentEntry>>> {
+) -> Result<Option<StagedFiles<SegmentEntry>>> {
     let (min, max) = (merge.sequence_min, merge.sequence_max);
     let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
     // What becomes one file is hardly ever larger than before.
@@ -147,7 +147,7 @@ pub fn write_series(
     file: u64,
     before: &[SeriesEntry],
     index: &SeriesIndex,
-) -> Result<Staged<SeriesEntry>> {
+) -> Result<StagedFiles<SeriesEntry>> {
     let first_id = before.first().map_or(0, |entry| entry.first_id);
     let end = before.last().map_or(first_id, |entry| entry.first_id + entry.count);
     let keys: Vec<SeriesKey> = (first_id..end).filter_map(|id| index.key(SeriesId(id))).collect();
@@ -159,10 +159,10 @@ pub fn write_series(
     })
 }
 
-fn stage<T>(files: &Files, write: impl FnOnce(&mut Vec<String>) -> Result<T>) -> Result<Staged<T>> {
+fn stage<T>(files: &Files, write: impl FnOnce(&mut Vec<String>) -> Result<T>) -> Result<StagedFiles<T>> {
     let mut written = Vec::new();
     match write(&mut written) {
-        Ok(entry) => Ok(Staged { entry, written }),
+        Ok(entry) => Ok(StagedFiles { entry, written }),
         Err(error) => {
             files.discard(&written);
             Err(error)
@@ -178,7 +178,7 @@ impl Flusher {
     pub fn replace(
         &mut self,
         gone: &[String],
-        merged: Option<Staged<SegmentEntry>>,
+        merged: Option<StagedFiles<SegmentEntry>>,
         guard: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.change(guard, |_, next, written| {
@@ -199,7 +199,7 @@ impl Flusher {
     pub fn replace_series(
         &mut self,
         before: std::ops::Range<usize>,
-        merged: Staged<SeriesEntry>,
+        merged: StagedFiles<SeriesEntry>,
         guard: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.change(guard, |_, next, written| {

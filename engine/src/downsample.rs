@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::slice;
 
 use crate::error::Result;
-use crate::segment::read::{Loaded, Need, Numbers, Piece};
+use crate::segment::read::{LoadedSegment, Need, Numbers, Piece};
 use crate::segment::times::Ticks;
 use crate::segment::{Run, Summary, decimal, power_of_ten};
 use crate::series::SeriesId;
@@ -330,7 +330,7 @@ impl SeriesFolding {
     }
 
     /// Whether no value of a run need be looked at: it has no row in the range, or its summary says enough.
-    fn known(&self, loaded: &Loaded, run: &Run, one: &mut OpenSeries) -> Result<bool> {
+    fn known(&self, loaded: &LoadedSegment, run: &Run, one: &mut OpenSeries) -> Result<bool> {
         // A step may be longer than the range, and the next bucket begin after its end.
         let range = self.sources.range;
         let refused = TimeRange::new(range.start, self.admitted.start.min(range.end));

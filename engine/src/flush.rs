@@ -16,7 +16,7 @@ use crate::manifest::{FileEntry, Manifest, SegmentEntry, SeriesEntry};
 use crate::memtable::{ChainColumns, Memtable};
 use crate::meta::Meta;
 use crate::segment::SegmentWriter;
-use crate::segment::write::{Encoded, RunValues};
+use crate::segment::write::{EncodedSegment, RunValues};
 use crate::series::SeriesId;
 use crate::series_file;
 use crate::time::{DAY, HOUR, TimeRange, Timestamp};
@@ -75,7 +75,7 @@ impl Files {
         name: String,
         window: TimeRange,
         (sequence_min, sequence_max): (u64, u64),
-        encoded: &Encoded,
+        encoded: &EncodedSegment,
         written: &mut Vec<String>,
     ) -> Result<SegmentEntry> {
         let file = self.write_file(name, &encoded.bytes, written)?;

@@ -121,5 +121,5 @@ pub use snapshot::{
     SeriesOfJob, SeriesPoints, Snapshot, ValueFigures,
 };
 pub use time::{Step, TimeRange, Timestamp};
-pub use together::Unopened;
+pub use together::UnopenedDatabase;
 pub use value::{Value, ValueRange, ValueType, Values};

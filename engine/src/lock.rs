@@ -214,7 +214,7 @@ pub enum LockTrace {
     Held,
 }
 
-/// Who holds, or left, the lock of the database in `dir`. Nothing is changed.
+/// The process that holds, or left, the lock of the database in `dir`. Nothing is changed.
 ///
 /// # Errors
 /// Io, where the lock cannot be read, or the machine does not say.

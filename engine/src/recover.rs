@@ -121,7 +121,7 @@ impl fmt::Display for RecoveryReport {
 
 /// A database as its files say it is.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct RecoveredDatabase {
     pub manifest: Manifest,
     pub index: SeriesIndex,
     pub meta: Meta,
@@ -145,7 +145,7 @@ enum Mode {
 ///
 /// # Errors
 /// NotFound when `dir` holds something else; Io; Corrupt.
-pub fn for_writing(options: &Options, layout: &Layout) -> Result<Recovered> {
+pub fn for_writing(options: &Options, layout: &Layout) -> Result<RecoveredDatabase> {
     let disk = &*options.disk;
     // At every open: the process that made the directory may have died before it came to this.
     sync_own_name(disk, layout.dir())?;
@@ -164,7 +164,7 @@ pub fn for_writing(options: &Options, layout: &Layout) -> Result<Recovered> {
 ///
 /// # Errors
 /// NotFound when `dir` is not a database; Io; Corrupt.
-pub fn read_only(options: &Options, layout: &Layout) -> Result<Recovered> {
+pub fn read_only(options: &Options, layout: &Layout) -> Result<RecoveredDatabase> {
     let disk = &*options.disk;
     let mut tries = 0;
     loop {
@@ -215,7 +215,7 @@ pub fn make_folders(disk: &dyn Disk, layout: &Layout) -> Result<()> {
     disk.sync_dir(layout.dir()).map_err(Error::io("sync", layout.dir()))
 }
 
-fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
+fn create(options: &Options, layout: &Layout) -> Result<RecoveredDatabase> {
     let disk = &*options.disk;
     for path in layout.list(disk, "")? {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -236,7 +236,7 @@ fn create(options: &Options, layout: &Layout) -> Result<Recovered> {
     let manifest = Manifest::new(database_id(options, layout), options.node.clone());
     manifest.prepare(disk, layout)?;
     Manifest::install(disk, layout)?;
-    Ok(Recovered {
+    Ok(RecoveredDatabase {
         manifest,
         index: SeriesIndex::default(),
         meta: Meta::default(),
@@ -265,7 +265,7 @@ pub fn database_id(options: &Options, layout: &Layout) -> String {
 }
 
 /// Reads the series and metadata that the manifest names.
-fn load(disk: &dyn Disk, layout: &Layout, mut manifest: Manifest) -> Result<Recovered> {
+fn load(disk: &dyn Disk, layout: &Layout, mut manifest: Manifest) -> Result<RecoveredDatabase> {
     let index = SeriesIndex::default();
     // A damaged manifest may say anything: no more room than the files can fill.
     let bytes: u64 = manifest.series.iter().map(|entry| entry.file.bytes).sum();
@@ -288,7 +288,7 @@ fn load(disk: &dyn Disk, layout: &Layout, mut manifest: Manifest) -> Result<Reco
     let memtable = Memtable::default();
     let next_wal = manifest.first_wal;
     let report = RecoveryReport::default();
-    Ok(Recovered { manifest, index, meta, meta_changed: false, memtable, next_wal, wal: Vec::new(), report })
+    Ok(RecoveredDatabase { manifest, index, meta, meta_changed: false, memtable, next_wal, wal: Vec::new(), report })
 }
 
 /// The metadata that the manifest names.
@@ -329,7 +329,7 @@ pub fn read_entry(disk: &dyn Disk, layout: &Layout, entry: &FileEntry) -> Result
     Ok(bytes)
 }
 
-fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered, mode: Mode) -> Result<()> {
+fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut RecoveredDatabase, mode: Mode) -> Result<()> {
     // Before the files are: a writer beside us begins one before it is listed.
     let list = FoundList::load(disk, layout)?.into_list();
     let files = layout.wal_files(disk)?;
@@ -413,7 +413,11 @@ fn leave_trace(disk: &dyn Disk, layout: &Layout, number: u64) -> Result<()> {
 }
 
 /// Applies the records of one file. Says why the rest is of no use, where its end alone does not.
-fn replay_file(file: &mut Replay, number: u64, recovered: &mut Recovered) -> Result<(End, Option<&'static str>)> {
+fn replay_file(
+    file: &mut Replay,
+    number: u64,
+    recovered: &mut RecoveredDatabase,
+) -> Result<(End, Option<&'static str>)> {
     if let Some(header) = file.header() {
         if header.number != number {
             return Ok((file.refuse(0), Some("its header is that of another file")));
@@ -433,7 +437,7 @@ fn replay_file(file: &mut Replay, number: u64, recovered: &mut Recovered) -> Res
 }
 
 /// False when the record contradicts what is known: applied, it would show wrong data.
-fn apply(record: Record, recovered: &mut Recovered) -> Result<bool> {
+fn apply(record: Record, recovered: &mut RecoveredDatabase) -> Result<bool> {
     match record {
         Record::Series { id, key } => {
             let known = recovered.index.len();
@@ -498,7 +502,7 @@ fn cut_off(disk: &dyn Disk, path: &Path, len: u64) -> Result<()> {
 }
 
 /// Removes what the manifest does not name, and notes what it names and is not there.
-fn clean(disk: &dyn Disk, layout: &Layout, recovered: &mut Recovered) -> Result<()> {
+fn clean(disk: &dyn Disk, layout: &Layout, recovered: &mut RecoveredDatabase) -> Result<()> {
     for folder in [SEGMENTS, SERIES, META] {
         let found = layout.list(disk, folder)?;
         let mut named: Vec<PathBuf> = recovered.manifest.files().map(|entry| layout.named(&entry.file)).collect();

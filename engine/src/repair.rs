@@ -94,7 +94,7 @@ pub struct Loss {
     /// Times between which they lie, both included, microseconds; `None` where nothing is known.
     pub first: Option<i64>,
     pub last: Option<i64>,
-    /// Whose they are; empty where nothing is known: then any series may have lost some.
+    /// The series that lost them; empty where that is not known: then any series may have lost some.
     pub series: Vec<LostRun>,
 }
 

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::index::{Nodes, SeriesIndex, TagPredicate};
 use crate::memtable::{Memtable, Rows, keep_last_writes};
 use crate::meta::{Meta, SeriesOwner};
-use crate::segment::read::{Loaded, Piece};
+use crate::segment::read::{LoadedSegment, Piece};
 use crate::segment::{Run, Segment};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
@@ -173,7 +173,7 @@ impl Snapshot {
                 newest = Some((time, value));
             }
         }
-        let mut found: Option<(Arc<Loaded>, Run)> = None;
+        let mut found: Option<(Arc<LoadedSegment>, Run)> = None;
         let may = |(_, segment): &(usize, &Arc<Segment>)| segment.may_hold(series);
         let mut segments: Vec<(usize, &Arc<Segment>)> = self.segments.iter().enumerate().filter(may).collect();
         segments.sort_by_key(|(age, segment)| Reverse((segment.entry().last, *age)));
@@ -331,7 +331,7 @@ fn merge(mut pieces: Vec<Piece>) -> Option<Piece> {
 
 /// Adds the samples of `wanted` runs of one segment to their series. A series may be asked for twice.
 fn read_runs(
-    loaded: &Loaded,
+    loaded: &LoadedSegment,
     wanted: &mut [(Run, usize)],
     range: TimeRange,
     batch: &mut [(SeriesId, SeriesPieces)],

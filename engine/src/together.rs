@@ -15,7 +15,7 @@ use crate::info::{DbInfo, InfoParts};
 use crate::layout::Layout;
 use crate::meta::Meta;
 use crate::options::Options;
-use crate::recover::{Recovered, RecoveryReport};
+use crate::recover::{RecoveredDatabase, RecoveryReport};
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::snapshot::{PlacedPart, Visible};
 
@@ -45,7 +45,7 @@ pub struct Together {
 
 /// A database that could not be opened among several.
 #[derive(Debug)]
-pub struct Unopened {
+pub struct UnopenedDatabase {
     pub dir: PathBuf,
     pub error: Error,
 }
@@ -55,7 +55,7 @@ pub struct Unopened {
 pub enum Unsound<'a> {
     Fail,
     /// It is left out, and noted here.
-    LeaveOut(&'a mut Vec<Unopened>),
+    LeaveOut(&'a mut Vec<UnopenedDatabase>),
 }
 
 impl Together {
@@ -84,7 +84,7 @@ impl Together {
                 (Ok(recovered), _) => ids.push(together.add(layout, recovered, options, cache)?),
                 (Err(error), Unsound::Fail) => return Err(error),
                 (Err(error), Unsound::LeaveOut(unopened)) => {
-                    unopened.push(Unopened { dir: layout.dir().to_path_buf(), error });
+                    unopened.push(UnopenedDatabase { dir: layout.dir().to_path_buf(), error });
                 }
             }
             Ok(())
@@ -105,11 +105,11 @@ impl Together {
     fn add(
         &mut self,
         layout: &Layout,
-        recovered: Recovered,
+        recovered: RecoveredDatabase,
         options: &Options,
         cache: &Arc<SegmentCache>,
     ) -> Result<Arc<Ids>> {
-        let Recovered { manifest, index, meta, memtable, report, .. } = recovered;
+        let RecoveredDatabase { manifest, index, meta, memtable, report, .. } = recovered;
         let ids = Arc::new(Ids::new(&index, &self.index)?);
         let info = DbInfo::new(&InfoParts {
             layout,

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use self::cell::{CellNumber, CounterCell};
 pub use self::cell::{CounterValue, GaugeValue};
 pub use self::feed::{Feed, FeedEvent};
-use self::names::{CounterNames, DocNumber};
+use self::names::{CounterNames, DocNumber, IdleNames};
 use self::scope::{CounterScope, NO_ROW};
 pub use self::store::CounterStore;
 use crate::decode::proxy::label::group_of;
@@ -45,7 +45,7 @@ const READINGS_AT_ONCE: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ScopeId(u32);
 
-/// Who sets gauges: of one source the last value counts, over several sources least and greatest and the sum.
+/// A process that sets gauges: of one source the last value counts, over several sources least and greatest and the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GaugeSource(pub u32);
 
@@ -394,7 +394,8 @@ impl CounterRows {
             is_held[cell.name as usize] = true;
         }
         let has_room = self.scopes.iter().flatten().all(|scope| scope.left.len() < COUNTER_NAMES_MAX);
-        let gone: AHashMap<u32, u64> = self.names.let_idle_go(&is_held, looks, has_room).into_iter().collect();
+        let idle = if has_room { IdleNames::Leave } else { IdleNames::Stay };
+        let gone: AHashMap<u32, u64> = self.names.let_idle_go(&is_held, looks, idle).into_iter().collect();
         if gone.is_empty() {
             return 0;
         }

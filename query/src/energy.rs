@@ -105,7 +105,7 @@ impl JobEnergy {
     }
 }
 
-/// Whose energy is asked for. Of other jobs and nodes no sample is read.
+/// The jobs and nodes whose energy is asked for. Of other jobs and nodes no sample is read.
 pub struct EnergyQuestion<'a> {
     pub is_job: &'a dyn Fn(&str) -> bool,
     pub is_node: &'a dyn Fn(&str) -> bool,

@@ -20,7 +20,7 @@ use datafusion_distributed::display_plan_ascii;
 use telem_engine::{SeriesId, Timestamp, Value};
 
 use crate::answer::TsAnswer;
-use crate::cluster::head::Planned;
+use crate::cluster::head::ExecutablePlan;
 use crate::error::{Error, Result};
 use crate::leaf::series::{STATES_MAX, SeriesRequest, SeriesSplit, Yield, is_added_up, is_cut};
 use crate::leaf::{LeafContext, Request};
@@ -335,7 +335,7 @@ async fn execute(plan: Arc<dyn ExecutionPlan>, context: &PlanContext<'_>) -> Res
     context.view.execute(plan, Arc::clone(&context.task_ctx)).await
 }
 
-fn shown(planned: &Planned) -> String {
+fn shown(planned: &ExecutablePlan) -> String {
     match planned.is_distributed() {
         true => format!("{}\n", display_plan_ascii(&*planned.plan, false)),
         false => displayable(&*planned.plan).indent(false).to_string(),

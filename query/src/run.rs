@@ -6,6 +6,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod bounded;
+mod places;
 pub(crate) mod sql;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use telem_engine::{SeriesId, SeriesIndex, SeriesKey, Snapshot};
 
 use crate::answer::MissingNode;
-use crate::cluster::head::{Head, Planned};
+use crate::cluster::head::{ExecutablePlan, Head};
 use crate::cluster::lost::Attempt;
 use crate::error::{Error, Result};
 use crate::leaf::{KnownSeries, NodeLeafExec, Owner, Request, numbers};
@@ -149,10 +149,10 @@ impl View {
     ///
     /// # Errors
     /// When the plan cannot be cut into stages.
-    pub(crate) async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Planned> {
+    pub(crate) async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<ExecutablePlan> {
         match &self.others {
             Some(others) => others.head.distribute(plan).await,
-            None => Ok(Planned::here(plan)),
+            None => Ok(ExecutablePlan::here(plan)),
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 use self::keeper::Keeper;
-use self::member::{AgentMember, MemberVerdict, Past, Retry};
+use self::member::{AgentMember, MemberPast, MemberVerdict, Retry};
 use crate::join::{self, Join, Lifeline};
 use crate::membership::link::{Identity, Link, LinkError};
 use crate::membership::{self, forward};
@@ -188,7 +188,7 @@ async fn live(
         in_sight,
         question_max: service.queries.deadline + forward::GRACE,
         link: named,
-        past: Past::default(),
+        past: MemberPast::default(),
     };
     serve(options, tcp, service, member, &hurry, stop).await
 }

@@ -19,13 +19,14 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat};
 pub use human::{counted, grouped};
 pub use inventory::DeviceFacts;
+use job::DescriptionSource;
 pub use job::{JobNodes, jobs_of, shown};
 pub use memory::ServerMemory;
 pub use metrics::{MetricFigures, MetricLines};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 pub use storage::Storage;
-use telem_engine::{Clock, Db, DbInfo, Timestamp, Unopened};
+use telem_engine::{Clock, Db, DbInfo, Timestamp, UnopenedDatabase};
 use telem_query::energy::{JobEnergy, of_jobs};
 
 use crate::launch::hostlist;
@@ -149,8 +150,8 @@ impl Info {
 
     /// Says of which databases nothing is in it.
     #[must_use]
-    pub fn without(mut self, unopened: &[Unopened]) -> Self {
-        let left_out = |one: &Unopened| LeftOut {
+    pub fn without(mut self, unopened: &[UnopenedDatabase]) -> Self {
+        let left_out = |one: &UnopenedDatabase| LeftOut {
             data: std::path::absolute(&one.dir).unwrap_or_else(|_| one.dir.clone()),
             why: one.error.to_string(),
         };
@@ -252,9 +253,12 @@ pub fn rfc3339(time: Timestamp) -> String {
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let jobs = job::with_nodes(self);
-        let runs = self.version.is_some() && !self.read_only;
+        let source = match self.version.is_some() && !self.read_only {
+            true => DescriptionSource::Running,
+            false => DescriptionSource::Saved,
+        };
         for job in jobs.iter().take(JOBS_MAX) {
-            job.write(f, runs, self.last.as_deref())?;
+            job.write(f, source, self.last.as_deref())?;
         }
         if jobs.len() > JOBS_MAX {
             writeln!(f, "           and {} more jobs", grouped((jobs.len() - JOBS_MAX) as u64))?;

@@ -24,7 +24,7 @@ mod witness;
 
 use std::time::Duration;
 
-pub use self::prepared::{Places, Preparation, Prepared, RunningService};
+pub use self::prepared::{Places, Preparation, PreparedJob, RunningService};
 pub use self::recorder::Event;
 
 /// Longest that the service may take to stop and close its database when the command has ended.

@@ -14,7 +14,8 @@ use telem_ingest::accept::frames::FRAME_REJECTS_MAX;
 use telem_ingest::decode::frames::BODY_BYTES_MAX as FRAME_BYTES_MAX;
 use telem_ingest::writer::{MEMORY_LOOKS_MAX, OTHERS_SHARE, TALLIED_PROCESSES_MAX};
 
-use crate::cli::import::dragon::open::{LOCKED_WAIT, ROW_BYTES_MAX};
+use crate::cli::import::dragon::open::LOCKED_WAIT;
+use crate::cli::import::dragon::pages::ROW_BYTES_MAX;
 use crate::cli::import::dragon::spread::{ROW_BYTES, ROWS_MAX, SECOND};
 use crate::cli::import::trace::frames::{TRACE_DESC_BYTES_MAX, TRACE_FRAME_BYTES_MAX};
 use crate::cli::import::trace::{TRACE_COUNTERS_MAX, TRACE_TEXTS_BYTES_MAX};
@@ -26,8 +27,8 @@ use crate::http::body::BodyLimits;
 use crate::info::ENERGY_TIMEOUT;
 use crate::job::reverse::{PAUSE_MAX, PAUSE_MIN, REASONS_MAX};
 use crate::net::datagrams::{DATAGRAM_BYTES_MAX, KNOWN_FOR, LAST_DATAGRAMS_MAX, SENDERS_MAX};
-use crate::net::guest::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::owner::TABLE_READERS_MAX;
+use crate::net::places::{KEPT_MAX, KEPT_SHARE, STRANGERS_SHARE};
 use crate::net::{HANDSHAKE_TIMEOUT, HEAD_BYTES_MAX, KEEP_ALIVE_INTERVAL, PROCESS_TIMEOUT, STREAMS_MAX, UNKNOWN_MAX};
 use crate::protocols::client::ClientLimits;
 use crate::protocols::client::bounds::{
@@ -38,6 +39,7 @@ use crate::protocols::dragon::config::FILE_BYTES_MAX;
 use crate::protocols::dragon::node;
 use crate::protocols::job::BODY_BYTES_MAX;
 use crate::protocols::opentsdb::TelnetLimits;
+use crate::protocols::page::nodes::NODES_MAX;
 use crate::protocols::page::panels::{
     CELLS_MAX, COLUMNS_MAX, KEYS_MAX, LINES_MAX, NAMES_MAX, PANELS_AT_ONCE, PANELS_BYTES_MAX, PANELS_MAX,
     ROWS_MAX as HEAT_ROWS_MAX,
@@ -147,7 +149,7 @@ pub fn page() -> Vec<LimitRow> {
         LimitRow::new("values of a filter (`NAMES_MAX`)", count(NAMES_MAX), "an error of the panel"),
         LimitRow::new(
             "metrics, nodes and jobs that `/api/page` tells (`METRICS_MAX`, `NODES_MAX`, `JOBS_MAX` of `start`)",
-            format!("{}, {}, {}", count(METRICS_MAX), count(start::NODES_MAX), count(start::JOBS_MAX)),
+            format!("{}, {}, {}", count(METRICS_MAX), count(NODES_MAX), count(start::JOBS_MAX)),
             "counted; a search finds metrics",
         ),
     ]

@@ -23,7 +23,7 @@ use telem_query::cluster::{KnownDelta, Members};
 use tokio::sync::watch;
 use url::Url;
 
-use self::messages::{JoinRequest, Joined, Leave, Listed, NodeReport, Reported};
+use self::messages::{JoinAnswer, JoinRequest, Leave, Listed, NodeReport, ReportAnswer};
 use self::registry::{Moment, NodeRefusal, Registry};
 
 use crate::protocols::proxy::scrapes::node::{CountingNode, CountingNodes};
@@ -59,7 +59,7 @@ impl NodeRoster {
         Self { registry: Arc::new(Mutex::new(registry)), members, counting, clock }
     }
 
-    /// Whom queries ask.
+    /// The nodes that queries ask.
     pub fn members(&self) -> &Members {
         &self.members
     }
@@ -71,7 +71,7 @@ impl NodeRoster {
 
     /// # Errors
     /// Why the node may not join.
-    pub fn join(&self, request: &JoinRequest) -> Result<Joined, NodeRefusal> {
+    pub fn join(&self, request: &JoinRequest) -> Result<JoinAnswer, NodeRefusal> {
         let joined = self.registry().join(request, self.now());
         match &joined {
             Ok(joined) => {
@@ -96,7 +96,7 @@ impl NodeRoster {
     ///
     /// # Errors
     /// Unknown, for a node that is to join first.
-    pub fn report(&self, report: NodeReport) -> Result<Reported, NodeRefusal> {
+    pub fn report(&self, report: NodeReport) -> Result<ReportAnswer, NodeRefusal> {
         let (node, known, has_counters) = (report.node.clone(), report.known.clone(), report.has_counters);
         let heard = self.registry().report(report, self.now())?;
         if has_counters {
@@ -107,7 +107,7 @@ impl NodeRoster {
             self.members.mark_up(&node);
         }
         let known = known.and_then(|known| self.learn(&node, &known));
-        Ok(Reported { known, ..heard.answer })
+        Ok(ReportAnswer { known, ..heard.answer })
     }
 
     fn note_counters(&self, node: &str) {

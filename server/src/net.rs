@@ -12,11 +12,13 @@ pub(crate) mod datagrams;
 pub(crate) mod guest;
 pub mod listen;
 pub(crate) mod owner;
+pub(crate) mod places;
 mod proc_net;
 mod shared;
 mod sniff;
 mod sock_diag;
 pub mod socket;
+pub(crate) mod socket_row;
 pub(crate) mod stall;
 #[cfg(test)]
 mod tests;
@@ -50,16 +52,17 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use self::access::{Access, FirstLook, PathShow, PathTokens, Rules, TOKEN_PATH_SHOWN, WireSecrecy};
-use self::guest::{ConnectionPlaces, Guest, GuestProcess, WrongTokens};
+use self::guest::{Guest, GuestProcess, WrongTokens};
 use self::listen::BoundListener;
 use self::owner::OwnerLookup;
+use self::places::ConnectionPlaces;
 use self::shared::SharedStream;
 use self::sniff::{FirstByte, Whole};
 use self::socket::Socket;
 use self::stall::{StallGuard, StallWatch};
 use crate::http::ApiError;
 use crate::http::asker::{Asker, Presence, ShownToken};
-use crate::page;
+use crate::page::{self, AskingPage};
 use crate::protocol::{
     ByteStream, FrameClient, FrameRefusal, FrameService, LineClient, LineService, OwnListener, ValueClient,
     ValueService,
@@ -351,7 +354,7 @@ impl Door {
         GuestProcess { tags: DefaultTags::of_process(node, rank), job, mark }
     }
 
-    /// Who sends a request, where jobs share the server: a header says more than the connection.
+    /// The sender of a request, where jobs share the server: a header says more than the connection.
     ///
     /// # Errors
     /// Invalid, for a header that names no job.
@@ -566,9 +569,12 @@ impl Door {
         answers: &Answers,
         wire: WireSecrecy,
     ) -> Response {
-        let is_admitted = self.rules.admits_page(request.headers());
+        let asking = match self.rules.admits_page(request.headers()) {
+            true => AskingPage::Admitted,
+            false => AskingPage::NotAdmitted,
+        };
         let mut response = self.judge(request, guest, answers, wire).await;
-        page::guard(response.headers_mut(), is_admitted);
+        page::guard(response.headers_mut(), asking);
         response
     }
 

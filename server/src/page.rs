@@ -44,12 +44,21 @@ pub fn is_for_the_shell(method: &Method, path: &str) -> bool {
     [Method::GET, Method::HEAD].contains(method) && (path == "/" || path.starts_with(FOLDER))
 }
 
+/// Whose page a request comes from, as far as that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskingPage {
+    /// One of another origin that was named.
+    Admitted,
+    /// Any other, or none.
+    NotAdmitted,
+}
+
 /// Tells browsers not to guess what an answer is, not to say in links where they come from and, unless a page of
-/// another origin `is_admitted`, to let none embed it.
-pub fn guard(answer: &mut HeaderMap, is_admitted: bool) {
+/// another origin is admitted, to let none embed it.
+pub fn guard(answer: &mut HeaderMap, asking: AskingPage) {
     answer.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    if !is_admitted {
+    if asking == AskingPage::NotAdmitted {
         let name = HeaderName::from_static("cross-origin-resource-policy");
         answer.insert(name, HeaderValue::from_static("same-origin"));
     }

@@ -26,19 +26,19 @@ pub trait Protocol: Debug + Send + Sync {
         Router::new()
     }
 
-    /// Who talks to clients of the common port that do not speak HTTP. There is one such protocol at most, as nothing
+    /// The service for clients of the common port that do not speak HTTP. There is one such protocol at most, as nothing
     /// in a first line would tell two of them apart.
     fn lines(self: Arc<Self>) -> Option<Arc<dyn LineService>> {
         None
     }
 
-    /// Who talks to clients of the Unix socket that speak in frames. There is one such protocol at most: their first
+    /// The service for clients of the Unix socket that speak in frames. There is one such protocol at most: their first
     /// byte names it.
     fn frames(self: Arc<Self>) -> Option<Arc<dyn FrameService>> {
         None
     }
 
-    /// Who talks to clients of the Unix socket that send JSON values and expect no answers. There is one such protocol at
+    /// The service for clients of the Unix socket that send JSON values and expect no answers. There is one such protocol at
     /// most: the brace that every value begins with names it.
     fn values(self: Arc<Self>) -> Option<Arc<dyn ValueService>> {
         None
@@ -54,7 +54,7 @@ pub trait Protocol: Debug + Send + Sync {
         None
     }
 
-    /// What it does once nobody is served any more, while the database is open still. It has a deadline of its own, too.
+    /// What it does once no client is served any more, while the database is open still. It has a deadline of its own, too.
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         None
     }
@@ -172,7 +172,7 @@ pub trait ValueService: Debug + Send + Sync {
     fn converse(&self, client: ValueClient) -> BoxFuture<'_, ()>;
 }
 
-/// Takes datagrams, which nobody is answered.
+/// Takes datagrams, and sends no answer.
 pub trait DatagramService: Debug + Send + Sync {
     /// Takes one whose sender may send. The next is read when this is done; others wait in the kernel, which drops what
     /// it has no room for.

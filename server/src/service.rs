@@ -68,7 +68,7 @@ pub enum ServiceSource {
     NoRoom(Db),
 }
 
-/// Whose samples a server takes.
+/// The jobs whose samples a server takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobSharing {
     /// Of one job, whoever sends them.
@@ -183,7 +183,7 @@ pub struct Ready {
     pub connection_file: PathBuf,
     /// What agents are to be told, where this is a head.
     pub join: Option<Join>,
-    /// Who has joined, where this is a head.
+    /// The nodes that have joined, where this is a head.
     pub nodes: Option<NodeRoster>,
     /// How far nodes are saved, where this is a head that saves.
     pub uploads: Option<Uploads>,

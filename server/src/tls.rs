@@ -179,7 +179,7 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// Whom a client trusts.
+/// The certificates that a client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The certificate of a job, in PEM, and nobody else.

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use telem_client::{
-    ClientError, ClientOptions, Connection, Counter, Gauge, Histogram, Metric, Micros, Tags, Timer, Value, sql,
-    sql_number,
+    ClientError, ClientOptions, Connection, Counter, Gauge, Histogram, Metric, Micros, ProcessTags, Tags, Timer, Value,
+    sql, sql_number,
 };
 
 const START: i64 = 1_767_322_800_000_000;
@@ -130,7 +130,7 @@ fn ask() -> Result<(), ClientError> {
 }
 
 fn start_with_options(socket: &str) -> Result<(), ClientError> {
-    let options = || ClientOptions::new().interval(Duration::from_millis(10)).process_tags(false);
+    let options = || ClientOptions::new().interval(Duration::from_millis(10)).process_tags(ProcessTags::Neither);
     options().socket(socket).ring_samples(100).exit_timeout(Duration::from_secs(1)).start()?;
     options().start().expect_err("a second start");
     let gauge = Gauge::new("options");

@@ -26,6 +26,15 @@ pub struct ClientOptions {
     pub(crate) process_tags: i32,
 }
 
+/// The tags that every series has for its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessTags {
+    /// `rank`, if a launcher set one, and `pid`.
+    RankAndPid,
+    /// None of them: processes of a node share a series.
+    Neither,
+}
+
 impl ClientOptions {
     /// Nothing is set.
     pub fn new() -> Self {
@@ -56,10 +65,13 @@ impl ClientOptions {
         self
     }
 
-    /// `true`: each series has `rank`, if a launcher set one, and `pid`; `false`: neither. Without it `rank` where a
-    /// launcher set one, and `pid` where it did not or ranks are shared.
-    pub fn process_tags(mut self, has_tags: bool) -> Self {
-        self.process_tags = if has_tags { 1 } else { -1 };
+    /// Which tags say what process a series is of; without it `rank` where a launcher set one, and `pid` where it did not
+    /// or ranks are shared.
+    pub fn process_tags(mut self, tags: ProcessTags) -> Self {
+        self.process_tags = match tags {
+            ProcessTags::RankAndPid => 1,
+            ProcessTags::Neither => -1,
+        };
         self
     }
 

@@ -18,9 +18,9 @@ use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::manifest::Manifest;
 use crate::options::Options;
-use crate::recover::{self, Recovered, RecoveryReport};
+use crate::recover::{self, RecoveredDatabase, RecoveryReport};
 use crate::segment::SegmentCache;
-use crate::together::{Together, Unopened, Unsound};
+use crate::together::{Together, UnopenedDatabase, Unsound};
 use crate::wal::Wal;
 
 impl Db {
@@ -85,7 +85,7 @@ impl Db {
     ///
     /// # Errors
     /// Invalid when `dirs` is empty; that of the first database when none can be opened.
-    pub fn open_together_but(dirs: &[PathBuf], options: Options) -> Result<(Db, Vec<Unopened>)> {
+    pub fn open_together_but(dirs: &[PathBuf], options: Options) -> Result<(Db, Vec<UnopenedDatabase>)> {
         let mut unopened = Vec::new();
         let db = Self::open_several(dirs, options, Unsound::LeaveOut(&mut unopened))?;
         Ok((db, unopened))
@@ -119,8 +119,8 @@ impl Db {
 }
 
 impl DbState {
-    fn new(options: Options, layout: Layout, recovered: Recovered, lock: Option<WriterLock>) -> Self {
-        let Recovered { manifest, index, meta, meta_changed, memtable, next_wal, wal, report } = recovered;
+    fn new(options: Options, layout: Layout, recovered: RecoveredDatabase, lock: Option<WriterLock>) -> Self {
+        let RecoveredDatabase { manifest, index, meta, meta_changed, memtable, next_wal, wal, report } = recovered;
         let cache = Arc::new(segment_cache(&options));
         let series = u32::try_from(index.len()).unwrap_or(u32::MAX);
         let write = lock.map(|lock| Write {

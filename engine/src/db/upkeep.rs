@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 use super::{Db, DbState, Write, lock};
 use crate::compact::choose::{Bounds, Merge, choose};
 use crate::compact::due::{FILES_MIN, due, due_series};
-use crate::compact::{self, CompactProgress, CompactReport, Staged};
+use crate::compact::{self, CompactProgress, CompactReport, StagedFiles};
 use crate::error::{Error, ErrorKind, Result};
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::options::Options;
@@ -269,7 +269,7 @@ impl DbState {
         write: &Write,
         upkeep: &mut Upkeep,
         gone: &[Arc<Segment>],
-        merged: Option<Staged<SegmentEntry>>,
+        merged: Option<StagedFiles<SegmentEntry>>,
         leave: Removal,
     ) -> Result<()> {
         let names: Vec<String> = gone.iter().map(|segment| segment.entry().file.file.clone()).collect();

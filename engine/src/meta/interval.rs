@@ -65,7 +65,7 @@ pub(super) fn weight(job: &serde_json::Value) -> usize {
         }
 }
 
-/// Whose samples a series has.
+/// The job whose samples a series has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SeriesOwner {
     /// Whose they are does not matter.

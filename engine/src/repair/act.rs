@@ -35,7 +35,7 @@ pub fn carry_out(options: &Options, layout: &Layout, plan: &Plan, lock: &WriterL
         return Ok(report);
     }
     report.losses = united(before.unwrap_or_default(), &plan.losses);
-    let act = Acting { disk, layout };
+    let act = RepairRun { disk, layout };
     act.make_folders()?;
     act.note(&report)?;
     if !plan.report().is_nothing() {
@@ -73,12 +73,12 @@ fn united(before: Vec<Loss>, now: &[Loss]) -> Vec<Loss> {
     all
 }
 
-struct Acting<'a> {
+struct RepairRun<'a> {
     disk: &'a dyn Disk,
     layout: &'a Layout,
 }
 
-impl Acting<'_> {
+impl RepairRun<'_> {
     fn damaged(&self) -> PathBuf {
         self.layout.sub(DAMAGED)
     }

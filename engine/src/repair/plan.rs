@@ -5,6 +5,7 @@
 
 mod manifest;
 mod meta;
+mod node;
 mod segments;
 mod series;
 mod wal;
@@ -22,7 +23,7 @@ use crate::layout::{self, DAMAGED, Layout, META, SEGMENTS, SERIES, UNFINISHED, W
 use crate::manifest::{FileEntry, Manifest, SegmentEntry};
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::segment::rebuild::Label;
+use crate::segment::label::Label;
 use crate::wal::WalList;
 
 /// A file beyond this is not one of ours.

@@ -11,15 +11,16 @@ use crate::guarded::guarded;
 use crate::index::SeriesIndex;
 use crate::layout;
 use crate::manifest::SegmentEntry;
-use crate::segment::read::{Loaded, Piece};
-use crate::segment::rebuild::{self, Label};
-use crate::segment::write::{Encoded, RunValues};
+use crate::segment::label::Label;
+use crate::segment::read::{LoadedSegment, Piece};
+use crate::segment::rebuild;
+use crate::segment::write::{EncodedSegment, RunValues};
 use crate::segment::{Run, SegmentWriter};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 
 #[derive(Debug)]
-pub enum Examined {
+pub enum SegmentFinding {
     /// Every byte is what was written.
     Sound { entry: SegmentEntry, runs: Vec<Run> },
     /// It can be written anew, from all of it or from what is left.
@@ -50,37 +51,37 @@ pub struct Hole {
 
 /// Judges the segment whose bytes these are. `entry` is what the manifest says of it, if there is a manifest; then
 /// checksums prove every byte that is kept. Without, the file's own label and checksums must do.
-pub fn examine(path: &Path, file: &str, bytes: &Bytes, entry: Option<&SegmentEntry>, node: &str) -> Examined {
+pub fn examine(path: &Path, file: &str, bytes: &Bytes, entry: Option<&SegmentEntry>, node: &str) -> SegmentFinding {
     let judged = guarded(path, || {
         Ok(match entry {
             Some(entry) => against(path, bytes, entry, node),
             None => alone(path, file, bytes),
         })
     });
-    judged.unwrap_or_else(|error| Examined::Lost { why: why(&error), entry: entry.cloned(), runs: Vec::new() })
+    judged.unwrap_or_else(|error| SegmentFinding::Lost { why: why(&error), entry: entry.cloned(), runs: Vec::new() })
 }
 
-fn against(path: &Path, bytes: &Bytes, entry: &SegmentEntry, node: &str) -> Examined {
+fn against(path: &Path, bytes: &Bytes, entry: &SegmentEntry, node: &str) -> SegmentFinding {
     let label = Label::of(entry, node);
     let whole = usize::try_from(entry.file.bytes).unwrap_or(usize::MAX);
     if let Some(runs) = healed(path, bytes, entry) {
         let (why, source) = ("one bit is not what was written".to_owned(), RepairSource::Healed(entry.clone()));
-        return Examined::Damaged { why, label, source, runs, holes: Vec::new() };
+        return SegmentFinding::Damaged { why, label, source, runs, holes: Vec::new() };
     }
     let found = bytes.len();
     let bytes = &bytes.slice(..whole.min(found));
     let loaded = match rebuild::load(path, bytes, entry) {
         Ok(loaded) => loaded,
         Err(error) if data_is_whole(bytes, entry) => return without_index(path, bytes, &label, &error, Some(entry)),
-        Err(error) => return Examined::Lost { why: why(&error), entry: Some(entry.clone()), runs: Vec::new() },
+        Err(error) => return SegmentFinding::Lost { why: why(&error), entry: Some(entry.clone()), runs: Vec::new() },
     };
     let runs = loaded.runs().to_vec();
     match loaded.verify(entry) {
         Ok(()) if found > whole => {
             let why = format!("its length: found {found} bytes, expected {whole}, which are all there");
-            Examined::Damaged { why, label, source: RepairSource::Runs(entry.clone()), runs, holes: Vec::new() }
+            SegmentFinding::Damaged { why, label, source: RepairSource::Runs(entry.clone()), runs, holes: Vec::new() }
         }
-        Ok(()) => Examined::Sound { entry: entry.clone(), runs },
+        Ok(()) => SegmentFinding::Sound { entry: entry.clone(), runs },
         Err(error) => in_part(path, bytes, &loaded, &label, entry, &error),
     }
 }
@@ -99,10 +100,10 @@ fn turned_back(bytes: &Bytes, entry: &SegmentEntry) -> Option<Vec<u8>> {
         .flatten()
 }
 
-fn alone(path: &Path, file: &str, bytes: &Bytes) -> Examined {
+fn alone(path: &Path, file: &str, bytes: &Bytes) -> SegmentFinding {
     let mut label = match rebuild::label(path, bytes) {
         Ok(label) => label,
-        Err(error) => return Examined::Lost { why: why(&error), entry: None, runs: Vec::new() },
+        Err(error) => return SegmentFinding::Lost { why: why(&error), entry: None, runs: Vec::new() },
     };
     let mut entry = label.entry(file.to_owned(), bytes);
     let loaded = match rebuild::load(path, bytes, &entry) {
@@ -125,12 +126,12 @@ fn alone(path: &Path, file: &str, bytes: &Bytes) -> Examined {
         };
     }
     if label.window == window_of_label {
-        return Examined::Sound { entry, runs: runs.to_vec() };
+        return SegmentFinding::Sound { entry, runs: runs.to_vec() };
     }
     let TimeRange { start, end } = window_of_label;
     let why = format!("its window: found {start} to {end}, expected that of its name and its rows");
     let runs = runs.to_vec();
-    Examined::Damaged { why, label, source: RepairSource::Runs(entry), runs, holes: Vec::new() }
+    SegmentFinding::Damaged { why, label, source: RepairSource::Runs(entry), runs, holes: Vec::new() }
 }
 
 /// The window that the name of a segment states, unless it is that of the label, or the rows say something else.
@@ -144,11 +145,11 @@ fn window_after_name(file: &str, entry: &SegmentEntry, window_of_label: TimeRang
 fn in_part(
     path: &Path,
     bytes: &Bytes,
-    loaded: &Loaded,
+    loaded: &LoadedSegment,
     label: &Label,
     entry: &SegmentEntry,
     error: &Error,
-) -> Examined {
+) -> SegmentFinding {
     let runs = loaded.runs().to_vec();
     let holes: Vec<Hole> = runs.iter().flat_map(|run| holes(loaded, run)).collect();
     // All blocks are what was written, and the index says something else than they: they count.
@@ -157,20 +158,32 @@ fn in_part(
     }
     let lost: u64 = holes.iter().map(|hole| hole.rows).sum();
     if lost >= entry.rows {
-        return Examined::Lost { why: why(error), entry: Some(entry.clone()), runs };
+        return SegmentFinding::Lost { why: why(error), entry: Some(entry.clone()), runs };
     }
-    Examined::Damaged { why: why(error), label: label.clone(), source: RepairSource::Runs(entry.clone()), runs, holes }
+    SegmentFinding::Damaged {
+        why: why(error),
+        label: label.clone(),
+        source: RepairSource::Runs(entry.clone()),
+        runs,
+        holes,
+    }
 }
 
 /// Its data is whole, as far as is known, and its run index contradicts the data.
-fn without_index(path: &Path, bytes: &Bytes, label: &Label, error: &Error, entry: Option<&SegmentEntry>) -> Examined {
+fn without_index(
+    path: &Path,
+    bytes: &Bytes,
+    label: &Label,
+    error: &Error,
+    entry: Option<&SegmentEntry>,
+) -> SegmentFinding {
     let runs = rebuild::rewrite(path, bytes, label).and_then(|encoded| runs_of(path, &encoded, label));
     match runs {
         Ok(runs) => {
             let (label, source) = (label.clone(), RepairSource::Parquet(label.clone()));
-            Examined::Damaged { why: why(error), label, source, runs, holes: Vec::new() }
+            SegmentFinding::Damaged { why: why(error), label, source, runs, holes: Vec::new() }
         }
-        Err(_) => Examined::Lost { why: why(error), entry: entry.cloned(), runs: Vec::new() },
+        Err(_) => SegmentFinding::Lost { why: why(error), entry: entry.cloned(), runs: Vec::new() },
     }
 }
 
@@ -187,7 +200,7 @@ fn data_is_whole(bytes: &Bytes, entry: &SegmentEntry) -> bool {
     hasher.finalize() == entry.file.crc32
 }
 
-fn holes(loaded: &Loaded, run: &Run) -> Vec<Hole> {
+fn holes(loaded: &LoadedSegment, run: &Run) -> Vec<Hole> {
     let mut kept: Vec<i64> = Vec::new();
     let lost = rebuild::read_run(loaded, run, &mut |piece| {
         kept.extend(piece.times);
@@ -207,7 +220,7 @@ fn holes(loaded: &Loaded, run: &Run) -> Vec<Hole> {
         .collect()
 }
 
-fn runs_of(path: &Path, encoded: &Encoded, label: &Label) -> Result<Vec<Run>> {
+fn runs_of(path: &Path, encoded: &EncodedSegment, label: &Label) -> Result<Vec<Run>> {
     let bytes = Bytes::from(encoded.bytes.clone());
     let label = Label { tail: encoded.tail, rows: encoded.rows, ..label.clone() };
     Ok(rebuild::load(path, &bytes, &label.entry(String::new(), &bytes))?.runs().to_vec())
@@ -223,7 +236,7 @@ pub fn write_anew(
     label: &Label,
     source: &RepairSource,
     index: &SeriesIndex,
-) -> Result<Option<Encoded>> {
+) -> Result<Option<EncodedSegment>> {
     let whole: Bytes;
     let loaded = match source {
         RepairSource::Healed(entry) => {

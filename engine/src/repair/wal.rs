@@ -24,7 +24,7 @@ const UNNAMED_MAX: u32 = 1 << 20;
 
 /// A WAL file as its bytes are.
 #[derive(Debug)]
-pub struct Scanned {
+pub struct WalScan {
     pub header: Option<Header>,
     pub frames: Vec<Range<usize>>,
     /// Bytes that are not a frame.
@@ -49,10 +49,10 @@ impl WalPosition {
 }
 
 /// Finds every whole frame; in a file that is not the last, also those that are whole except for one bit.
-pub fn scan(bytes: &[u8], position: WalPosition) -> Scanned {
+pub fn scan(bytes: &[u8], position: WalPosition) -> WalScan {
     let is_last = position == WalPosition::Last;
     let header = Header::decode(bytes);
-    let mut found = Scanned { header, frames: Vec::new(), holes: Vec::new(), healed: None };
+    let mut found = WalScan { header, frames: Vec::new(), holes: Vec::new(), healed: None };
     let mut at = HEADER_BYTES.min(bytes.len());
     let mut budget = SEARCH_BYTES_MAX;
     while at < bytes.len() {
@@ -134,7 +134,7 @@ pub fn keys(bytes: &[u8], position: WalPosition, known: &mut BTreeMap<u32, Serie
 
 /// What becomes of one WAL file.
 #[derive(Debug)]
-pub struct Judged {
+pub struct WalJudgement {
     /// The bytes that take its place; `None` when it stays as it is, empty when it goes.
     pub anew: Option<Vec<u8>>,
     pub losses: Vec<Loss>,
@@ -146,11 +146,17 @@ pub struct Judged {
 ///
 /// # Errors
 /// Those of the index.
-pub fn judge(file: &str, number: u64, bytes: &[u8], position: WalPosition, index: &SeriesIndex) -> Result<Judged> {
+pub fn judge(
+    file: &str,
+    number: u64,
+    bytes: &[u8],
+    position: WalPosition,
+    index: &SeriesIndex,
+) -> Result<WalJudgement> {
     let is_last = position == WalPosition::Last;
     let scanned = scan(bytes, position);
     let bytes = scanned.healed.as_deref().unwrap_or(bytes);
-    let mut judged = Judged { anew: None, losses: Vec::new(), unnamed: Vec::new() };
+    let mut judged = WalJudgement { anew: None, losses: Vec::new(), unnamed: Vec::new() };
     if scanned.header.is_some_and(|header| header.number != number) {
         let samples = samples_in(bytes, &scanned.frames);
         judged.losses.push(loss(file, "its header is that of another file", samples, bytes.len()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::blocks::{self, BLOCK_BYTES};
 use super::index::Run;
-use super::read::{Loaded, Piece};
+use super::read::{LoadedSegment, Piece};
 use crate::disk::InMemory;
 use crate::manifest::{FileEntry, SegmentEntry};
 use crate::time::{TimeRange, Timestamp};
@@ -40,7 +40,9 @@ pub fn segment(bytes: &[u8]) {
         tail: tail as u64,
         tail_crc32: crc32fast::hash(&bytes[tail..]),
     };
-    let Ok(loaded) = Loaded::parse(Arc::new(InMemory(bytes)), Path::new("x.parquet"), &entry, None) else { return };
+    let Ok(loaded) = LoadedSegment::parse(Arc::new(InMemory(bytes)), Path::new("x.parquet"), &entry, None) else {
+        return;
+    };
     if rows <= ROWS_MAX {
         let good = loaded.verify(&entry).is_ok();
         check_rows(&loaded, good);
@@ -64,7 +66,7 @@ fn seal(bytes: &mut [u8], tail: usize) {
     super::index::fuzzing::seal(index);
 }
 
-fn check_rows(loaded: &Loaded, good: bool) {
+fn check_rows(loaded: &LoadedSegment, good: bool) {
     let mut runs: Vec<Run> = loaded.runs().to_vec();
     runs.sort_unstable_by_key(|run| run.row);
     let all = loaded.read(&runs, TimeRange::ALL);

@@ -9,9 +9,11 @@
 pub(crate) mod blocks;
 mod cache;
 pub(crate) mod decimal;
+mod delta;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod index;
+pub mod label;
 mod pages;
 pub mod read;
 pub mod rebuild;
@@ -20,6 +22,7 @@ pub mod times;
 mod varint;
 pub mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
@@ -31,6 +34,8 @@ pub use pages::PageCache;
 pub use read::Segment;
 pub use summary::{Kind, Sum, Summary};
 pub use write::SegmentWriter;
+
+use crate::error::Error;
 
 /// The version of a segment's layout. What stores no integers shifted is written as the first one.
 pub const FORMAT: &str = "1";
@@ -59,6 +64,10 @@ pub fn schema() -> SchemaRef {
         Field::new("scale", DataType::Int8, true),
         Field::new("float", DataType::Float64, true),
     ]))
+}
+
+fn corrupt(path: &Path, what: &str, found: String, expected: &str) -> Error {
+    Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected: expected.to_owned() }
 }
 
 #[cfg(test)]

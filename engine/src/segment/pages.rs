@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::AHashMap;
 
-use super::read::DeltaPage;
+use super::delta::DeltaPage;
 
 /// What a page takes here beside its own memory.
 const ENTRY_BYTES: u64 = 128;

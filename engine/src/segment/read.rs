@@ -29,7 +29,7 @@ use super::index::{Run, RunIndex};
 use super::pages::FilePages;
 use super::summary::{self, Kind, Summary};
 use super::times::Times;
-use super::{SCALE_MAX, SHIFT_MAX, schema};
+use super::{SCALE_MAX, SHIFT_MAX, corrupt, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -55,7 +55,7 @@ pub struct Segment {
     pages: FilePages,
     /// When several databases are open as one: what its ids are called there.
     ids: Option<Arc<Ids>>,
-    loaded: Mutex<Option<Arc<Loaded>>>,
+    loaded: Mutex<Option<Arc<LoadedSegment>>>,
     used_again: AtomicBool,
     /// Whether the file goes with the last reader: no manifest names it any more.
     retired: AtomicBool,
@@ -141,14 +141,14 @@ impl Segment {
     ///
     /// # Errors
     /// Io; Gone; Corrupt when they are not what the manifest says.
-    pub fn load(self: &Arc<Self>) -> Result<Arc<Loaded>> {
+    pub fn load(self: &Arc<Self>) -> Result<Arc<LoadedSegment>> {
         let mut loaded = self.slot();
         if let Some(loaded) = &*loaded {
             self.used_again.store(true, Ordering::Relaxed);
             self.cache.hit();
             return Ok(Arc::clone(loaded));
         }
-        let mut fresh = Loaded::parse(self.open()?, &self.path, &self.entry, self.ids.as_deref())?;
+        let mut fresh = LoadedSegment::parse(self.open()?, &self.path, &self.entry, self.ids.as_deref())?;
         fresh.pages = Some(self.pages.clone());
         let fresh = Arc::new(fresh);
         *loaded = Some(Arc::clone(&fresh));
@@ -177,7 +177,7 @@ impl Segment {
         *self.slot() = None;
     }
 
-    fn slot(&self) -> MutexGuard<'_, Option<Arc<Loaded>>> {
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<LoadedSegment>>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -195,7 +195,7 @@ impl Drop for Segment {
 
 /// A segment whose run index was read: where the rows of each series are.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedSegment {
     path: PathBuf,
     index: RunIndex,
     blocks: Blocks,
@@ -220,7 +220,7 @@ impl Piece {
     }
 }
 
-impl Loaded {
+impl LoadedSegment {
     /// # Errors
     /// Io; Corrupt when the index or the footer is not what `entry` says.
     pub fn open(disk: &dyn Disk, path: &Path, entry: &SegmentEntry) -> Result<Self> {
@@ -528,21 +528,13 @@ fn check_schema(path: &Path, metadata: &ArrowReaderMetadata) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn corrupt(path: &Path, what: &str, found: String, expected: &str) -> Error {
-    Error::Corrupt { path: path.to_path_buf(), what: what.to_owned(), found, expected: expected.to_owned() }
-}
-
 /// Parquet's errors keep no kind of what the disk said; the message does.
 fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
     corrupt(path, "its Parquet", error.to_string(), "a segment of format 1")
 }
 
-mod delta;
 mod pages;
 mod verify;
 mod visit;
 
-pub use delta::DeltaPage;
-#[cfg(test)]
-pub use delta::PADDING as DELTA_PADDING;
 pub use visit::{Need, Numbers, RunRows};

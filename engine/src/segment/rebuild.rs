@@ -11,68 +11,22 @@ use std::sync::Arc;
 use arrow::array::{TimestampMicrosecondArray, UInt32Array};
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::file::metadata::FileMetaData;
 
 use super::blocks::FileBytes;
-use super::read::{Loaded, Piece, ValueColumns, column, corrupt};
-use super::write::Encoded;
-use super::{FORMAT, FORMAT_SHIFTED, Run, SegmentWriter};
+use super::label::{Label, label_in};
+use super::read::{LoadedSegment, Piece, ValueColumns, column};
+use super::write::EncodedSegment;
+use super::{Run, SegmentWriter, corrupt};
 use crate::disk::InMemory;
 use crate::error::Result;
 use crate::guarded::guarded;
-use crate::manifest::{FileEntry, SegmentEntry};
+use crate::manifest::SegmentEntry;
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
 
 /// Rows decoded at a time.
 const BATCH_ROWS: usize = 64 << 10;
-
-/// What a segment says of itself in its footer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
-    pub node: String,
-    pub window: TimeRange,
-    pub sequence_min: u64,
-    pub sequence_max: u64,
-    pub rows: u64,
-    /// Where its run index starts.
-    pub tail: u64,
-}
-
-impl Label {
-    /// What the manifest says of the same things.
-    pub fn of(entry: &SegmentEntry, node: &str) -> Self {
-        Self {
-            node: node.to_owned(),
-            window: TimeRange::new(
-                Timestamp::from_micros(entry.window_start),
-                Timestamp::from_micros(entry.window_end),
-            ),
-            sequence_min: entry.sequence_min,
-            sequence_max: entry.sequence_max,
-            rows: entry.rows,
-            tail: entry.tail,
-        }
-    }
-
-    /// The manifest's entry of a file with this label. Its first and last time are not known yet: they are the window's.
-    pub fn entry(&self, file: String, bytes: &[u8]) -> SegmentEntry {
-        let tail = usize::try_from(self.tail).unwrap_or(usize::MAX);
-        SegmentEntry {
-            file: FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) },
-            rows: self.rows,
-            window_start: self.window.start.micros(),
-            window_end: self.window.end.micros(),
-            first: self.window.start.micros(),
-            last: self.window.end.micros(),
-            sequence_min: self.sequence_min,
-            sequence_max: self.sequence_max,
-            tail: self.tail,
-            tail_crc32: crc32fast::hash(bytes.get(tail..).unwrap_or_default()),
-        }
-    }
-}
 
 /// Parquet's own schema says enough; one of Arrow's beside it, which we do not write, could hold anything.
 fn options() -> ArrowReaderOptions {
@@ -91,56 +45,12 @@ pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     })
 }
 
-/// The label in the footer of a file of `bytes`.
-///
-/// # Errors
-/// Corrupt when it is not of format 1.
-pub fn label_in(path: &Path, footer: &FileMetaData, bytes: u64) -> Result<Label> {
-    let value = |key: &str| -> Result<&str> {
-        let mut pairs = footer.key_value_metadata().into_iter().flatten();
-        let found = pairs.find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
-        found.ok_or_else(|| corrupt(path, "its Parquet footer", format!("no `{key}`"), "that of a segment"))
-    };
-    let wrong = |key: &str| corrupt(path, key, value(key).unwrap_or_default().to_owned(), "what format 1 says");
-    if ![FORMAT, FORMAT_SHIFTED].contains(&value("telem.format")?) {
-        return Err(wrong("telem.format"));
-    }
-    let pair = |key: &str, between: &str| value(key)?.split_once(between).ok_or_else(|| wrong(key));
-    let number = |key: &str, text: &str| text.parse::<u64>().map_err(|_| wrong(key));
-    let time = |text: &str| text.parse::<i64>().map(Timestamp::from_micros).map_err(|_| wrong("telem.window"));
-    let (start, end) = pair("telem.window", "..")?;
-    let (min, max) = pair("telem.sequence", "-")?;
-    let (tail, tail_len) = pair("telem.runs", "+")?;
-    let label = Label {
-        node: value("telem.node")?.to_owned(),
-        window: TimeRange::new(time(start)?, time(end)?),
-        sequence_min: number("telem.sequence", min)?,
-        sequence_max: number("telem.sequence", max)?,
-        rows: number("telem.rows", value("telem.rows")?)?,
-        tail: number("telem.runs", tail)?,
-    };
-    let index_end = label.tail.checked_add(number("telem.runs", tail_len)?);
-    if index_end.is_none_or(|end| end > bytes) {
-        return Err(wrong("telem.runs"));
-    }
-    if label.window.is_empty() {
-        return Err(wrong("telem.window"));
-    }
-    if label.sequence_min > label.sequence_max {
-        return Err(wrong("telem.sequence"));
-    }
-    if label.rows == 0 || i64::try_from(label.rows).ok() != Some(footer.num_rows()) {
-        return Err(wrong("telem.rows"));
-    }
-    Ok(label)
-}
-
 /// Decodes every row of `bytes` and encodes them again, with a run index. What a flush or a merge of today wrote
 /// comes out byte for byte.
 ///
 /// # Errors
 /// Corrupt when a row is not what `label` and the format promise.
-pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<Encoded> {
+pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<EncodedSegment> {
     guarded(path, || {
         let unreadable =
             |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a segment of format 1");
@@ -212,12 +122,12 @@ impl RebuiltRun<'_> {
     }
 }
 
-/// The segment whose bytes these are, held against `entry` as [`Loaded::open`] does a file.
+/// The segment whose bytes these are, held against `entry` as [`LoadedSegment::open`] does a file.
 ///
 /// # Errors
 /// Corrupt.
-pub fn load(path: &Path, bytes: &Bytes, entry: &SegmentEntry) -> Result<Loaded> {
-    Loaded::parse(Arc::new(InMemory(bytes.clone())), path, entry, None)
+pub fn load(path: &Path, bytes: &Bytes, entry: &SegmentEntry) -> Result<LoadedSegment> {
+    LoadedSegment::parse(Arc::new(InMemory(bytes.clone())), path, entry, None)
 }
 
 /// Halvings of the time of a run at most, to find what of it can be read.
@@ -230,7 +140,11 @@ const STRETCH_ROWS: u64 = 512;
 ///
 /// # Errors
 /// Those of `take`.
-pub fn read_run(loaded: &Loaded, run: &Run, take: &mut dyn FnMut(Piece) -> Result<()>) -> Result<Vec<TimeRange>> {
+pub fn read_run(
+    loaded: &LoadedSegment,
+    run: &Run,
+    take: &mut dyn FnMut(Piece) -> Result<()>,
+) -> Result<Vec<TimeRange>> {
     let mut lost = Vec::new();
     let whole = TimeRange::new(run.first, run.last.saturating_add_micros(1));
     // Without its times there is nothing to halve.
@@ -240,7 +154,7 @@ pub fn read_run(loaded: &Loaded, run: &Run, take: &mut dyn FnMut(Piece) -> Resul
 }
 
 fn read_stretch(
-    loaded: &Loaded,
+    loaded: &LoadedSegment,
     run: &Run,
     range: TimeRange,
     halvings: u32,

@@ -1,5 +1,5 @@
 use super::index::NewRun;
-use super::read::Loaded;
+use super::read::LoadedSegment;
 use super::summary::{Kind, Sum};
 use super::times::Times;
 use super::*;
@@ -53,14 +53,14 @@ fn entry(bytes: &[u8], rows: u64) -> SegmentEntry {
     }
 }
 
-fn open(bytes: &[u8], entry: &SegmentEntry) -> Result<Loaded> {
+fn open(bytes: &[u8], entry: &SegmentEntry) -> Result<LoadedSegment> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     std::fs::write(&path, bytes).unwrap();
-    Loaded::open(&OsDisk, &path, entry)
+    LoadedSegment::open(&OsDisk, &path, entry)
 }
 
-fn read_in(loaded: &Loaded, series: &[u32], range: TimeRange) -> Vec<Samples> {
+fn read_in(loaded: &LoadedSegment, series: &[u32], range: TimeRange) -> Vec<Samples> {
     let runs: Vec<Run> = series.iter().map(|series| *loaded.run(SeriesId(*series)).unwrap()).collect();
     let pieces = loaded.read(&runs, range).unwrap();
     let samples = |piece: super::read::Piece| -> Samples {
@@ -71,12 +71,12 @@ fn read_in(loaded: &Loaded, series: &[u32], range: TimeRange) -> Vec<Samples> {
     pieces.into_iter().map(samples).collect()
 }
 
-fn read(loaded: &Loaded, series: &[u32]) -> Vec<Samples> {
+fn read(loaded: &LoadedSegment, series: &[u32]) -> Vec<Samples> {
     read_in(loaded, series, TimeRange::ALL)
 }
 
 /// Writes `runs`, and reads them back whole, in parts and by the check.
-fn round_trip(runs: &[(u32, Samples)]) -> Loaded {
+fn round_trip(runs: &[(u32, Samples)]) -> LoadedSegment {
     let (bytes, entry) = write(runs);
     let loaded = open(&bytes, &entry).unwrap();
     loaded.verify(&entry).unwrap();
@@ -481,7 +481,7 @@ fn one_series_of_one_hour_reads_the_index_and_the_blocks_of_a_page() {
     std::fs::write(&path, &bytes).unwrap();
     let counting = Counting::default();
     let file = CountingFile(OsDisk.open(&path).unwrap(), std::sync::Arc::clone(&counting.0));
-    let loaded = Loaded::parse(std::sync::Arc::new(file), &path, &entry, None).unwrap();
+    let loaded = LoadedSegment::parse(std::sync::Arc::new(file), &path, &entry, None).unwrap();
     let tail = entry.file.bytes - entry.tail;
     assert_eq!(counting.bytes(), tail, "opening reads the run index and the footer");
     assert!(tail < entry.file.bytes / 100, "{tail} of {}", entry.file.bytes);

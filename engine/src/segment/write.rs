@@ -67,7 +67,7 @@ struct OpenRun {
 
 /// A finished segment, not yet a file.
 #[derive(Debug)]
-pub struct Encoded {
+pub struct EncodedSegment {
     pub bytes: Vec<u8>,
     pub rows: u64,
     pub first: Timestamp,
@@ -133,7 +133,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// Internal when Parquet refuses them.
-    pub fn finish(mut self) -> Result<Option<Encoded>> {
+    pub fn finish(mut self) -> Result<Option<EncodedSegment>> {
         self.encode_pending()?;
         self.end_group()?;
         let Some((first, last)) = self.bounds else { return Ok(None) };
@@ -154,7 +154,7 @@ impl SegmentWriter {
         let labels = labels.map(|(key, value)| KeyValue::new(key.to_owned(), value));
         let bytes = self.file.finish(&index, labels.to_vec())?;
         let tail_crc32 = crc32fast::hash(&bytes[tail as usize..]);
-        Ok(Some(Encoded { bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
+        Ok(Some(EncodedSegment { bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
     }
 
     /// Appends all samples of one series: as with [`SegmentWriter::push`], but as columns, and none of this series came

@@ -11,7 +11,7 @@ use super::Snapshot;
 use super::sources::{Cluster, FoundRun, Sources};
 use crate::error::Result;
 use crate::exact::ExactSum;
-use crate::segment::read::{Loaded, Need, Numbers, Piece};
+use crate::segment::read::{LoadedSegment, Need, Numbers, Piece};
 use crate::segment::times::Ticks;
 use crate::segment::{Kind, Run, Sum, Summary, power_of_ten};
 use crate::series::SeriesId;
@@ -172,7 +172,7 @@ impl Digests {
     /// The values of runs of which each is there once.
     fn visit(
         &self,
-        loaded: &Loaded,
+        loaded: &LoadedSegment,
         wanted: &[(Run, usize)],
         open: &mut [OpenDigest],
         floats: &mut Vec<f64>,
@@ -185,7 +185,7 @@ impl Digests {
     }
 
     /// Takes in a run of which the index of its segment says enough; false if its samples must be seen.
-    fn take_known(&self, loaded: &Loaded, run: &Run, digest: &mut OpenDigest) -> bool {
+    fn take_known(&self, loaded: &LoadedSegment, run: &Run, digest: &mut OpenDigest) -> bool {
         let range = self.sources.range;
         if !range.contains(run.first) || !range.contains(run.last) {
             return false;

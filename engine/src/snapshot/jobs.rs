@@ -1,4 +1,4 @@
-//! Whose samples a snapshot has. Nothing is stored with a sample for that.
+//! The jobs whose samples a snapshot has. Nothing is stored with a sample for that.
 //!
 //! A database is what one node recorded, mostly of one job: then each sample belongs to the job of the database in which
 //! it lies. Where several jobs shared a database, it knows when each ran and which series were its own

@@ -21,7 +21,7 @@ use super::stretches::{Stretch, Stretches};
 use super::{READ_ROWS, Snapshot};
 use crate::error::{Error, Result};
 use crate::segment::decimal;
-use crate::segment::read::{Loaded, Need, Numbers, RunRows};
+use crate::segment::read::{LoadedSegment, Need, Numbers, RunRows};
 use crate::segment::times::Ticks;
 use crate::series::SeriesId;
 use crate::time::TimeRange;
@@ -257,7 +257,7 @@ impl<'a> ScanBatches<'a> {
     }
 
     /// Puts rows of one segment, which are sorted and apart, in their places.
-    fn read(&mut self, loaded: &Loaded, mut unread: Vec<UnreadRows>) -> Result<()> {
+    fn read(&mut self, loaded: &LoadedSegment, mut unread: Vec<UnreadRows>) -> Result<()> {
         if self.wants_value() {
             let (wanted, places) = apart(&unread);
             loaded.visit_values(&wanted, Need::Values, &mut |at, from, numbers| {

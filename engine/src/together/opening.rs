@@ -11,7 +11,7 @@ use std::thread;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::options::Options;
-use crate::recover::{self, Recovered};
+use crate::recover::{self, RecoveredDatabase};
 
 /// Most databases that are read at once.
 const READERS: usize = 16;
@@ -25,11 +25,11 @@ const AHEAD: usize = 1;
 pub fn each(
     dirs: &[PathBuf],
     options: &Options,
-    mut take: impl FnMut(&Layout, Result<Recovered>) -> Result<()>,
+    mut take: impl FnMut(&Layout, Result<RecoveredDatabase>) -> Result<()>,
 ) -> Result<()> {
     let readers = READERS.min(dirs.len()).max(1);
     thread::scope(|scope| {
-        let mut found: Vec<Receiver<Result<Recovered>>> = Vec::with_capacity(readers);
+        let mut found: Vec<Receiver<Result<RecoveredDatabase>>> = Vec::with_capacity(readers);
         for first in 0..readers {
             let (send, receive) = sync_channel(AHEAD);
             let read = move || {

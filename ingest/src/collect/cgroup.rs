@@ -23,9 +23,9 @@ use super::devices::DEVICES_MAX;
 use super::inventory::{DeviceKind, InventoryEntry};
 use super::pace::Pace;
 use super::pressure;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{SourceState, Subject};
 use super::text::{fields, lines, number};
 pub(super) use path::scheduler_level;
 use path::{CgroupDirectories, Sight, directories};
@@ -101,7 +101,7 @@ pub struct Cgroup {
     tree: Tree,
     level: u8,
     directories: CgroupDirectories,
-    found: Found,
+    found: SourceState,
     at_ticks: Vec<CgroupFile>,
     slowly: Vec<CgroupFile>,
     pace: Pace,
@@ -126,7 +126,7 @@ impl Cgroup {
             tree: tree.clone(),
             level,
             directories: CgroupDirectories::default(),
-            found: Found::Absent,
+            found: SourceState::Absent,
             at_ticks: Vec::new(),
             slowly: Vec::new(),
             pace: Pace::every(SLOW_INTERVAL),
@@ -240,9 +240,9 @@ impl Subject for Cgroup {
     fn search(&mut self) {
         let (directories, sight) = directories(&self.tree);
         self.found = match sight {
-            Sight::InNoJob => Found::Absent,
-            Sight::InJob => Found::Present,
-            Sight::Hidden(path) => Found::Refused {
+            Sight::InNoJob => SourceState::Absent,
+            Sight::InJob => SourceState::Present,
+            Sight::Hidden(path) => SourceState::Refused {
                 path,
                 why: "the control group of this job is not below it".to_owned(),
                 remedy: "start the container so that it sees the host's /sys/fs/cgroup",
@@ -253,7 +253,7 @@ impl Subject for Cgroup {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         Cow::Borrowed(std::slice::from_ref(&self.found))
     }
 
@@ -306,7 +306,7 @@ impl Subject for Cgroup {
                     }
                 }
                 CgroupContent::Pressure(slots) => {
-                    let pressure::Waited { some, full } = pressure::parse(text);
+                    let pressure::WaitTimes { some, full } = pressure::parse(text);
                     for (slot, micros) in slots.iter_mut().zip([some, full]) {
                         if let Some(micros) = micros {
                             out.float(slot, (micros / 100) as f64 / 10_000.0);

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::energy::word;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{SourceState, Subject};
 use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most CPUs that are looked at; those beyond it are left out.
@@ -88,8 +88,8 @@ impl Subject for Throttling {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.packages.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.packages.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn interval(&self) -> Duration {
@@ -139,8 +139,8 @@ impl Subject for CpuClocks {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.clocks.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.clocks.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -2,9 +2,9 @@
 //!
 //! Below level 3 the kernel's sum over all CPUs is collected; from level 3 on, each CPU instead.
 
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, number, numbers};
 use super::two_decimals;
 

@@ -1,9 +1,9 @@
 //! `/proc/diskstats`: reads and writes of disks.
 
 use super::devices::{DeviceColumn, DeviceNumbers, Devices, Scale};
-use super::sampler::Subject;
 use super::series::Out;
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, numbers};
 
 /// A sector of the kernel's statistics, whatever the disk's own is.

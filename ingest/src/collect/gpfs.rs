@@ -3,9 +3,9 @@
 
 use super::inventory::{DeviceKind, InventoryEntry};
 use super::mounts;
-use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::{Source, Tree};
+use super::subject::{SourceState, Subject};
 use std::borrow::Cow;
 
 const REMEDY: &str = "the exporter of the site can be scraped; --level 4 tells what your processes read and wrote by \
@@ -46,8 +46,8 @@ impl Subject for SilentFileSystems {
     }
 
     /// Nothing that could be sampled.
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(Found::Absent)
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(SourceState::Absent)
     }
 
     fn sample(&mut self, _: &mut Out<'_>) {}

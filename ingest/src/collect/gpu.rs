@@ -11,7 +11,6 @@ pub mod drm;
 pub mod intel;
 pub mod mask;
 pub mod nvidia;
-pub mod sleep;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -26,16 +25,16 @@ use self::mask::{GpuGiven, GpuMasks};
 use self::slots::GpuSlots;
 use super::energy::PowerBoard;
 use super::inventory::{DeviceKind, DeviceStatus, InventoryEntry};
-use super::sampler::{Found, Subject};
 use super::series::Out;
 use super::source::Tree;
+use super::subject::{SourceState, Subject};
 
 /// Most GPUs of a node that get a number, those that went included; others have no series.
 pub const GPUS_MAX: usize = 256;
 /// No GPU answers with something new more often.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Who made a GPU, in the order in which GPUs are numbered.
+/// The maker of a GPU, in the order in which GPUs are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GpuVendor {
     Nvidia,
@@ -216,7 +215,7 @@ pub trait GpuSource: fmt::Debug + Send {
     fn search(&mut self);
 
     /// As [`Subject::found`].
-    fn found(&self) -> Vec<Found>;
+    fn found(&self) -> Vec<SourceState>;
 
     /// The GPUs that are known now, those that sleep too.
     fn cards(&self) -> Vec<GpuIdentity>;
@@ -356,7 +355,7 @@ impl Subject for VendorGpus {
         self.searched = true;
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         Cow::Owned(self.source.found())
     }
 

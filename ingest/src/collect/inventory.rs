@@ -11,9 +11,9 @@ use std::path::Path;
 use telem_engine::Timestamp;
 pub use telem_engine::{DeviceKind, DeviceStatus, InventoryEntry};
 
-use super::sampler::{Found, SEARCH_INTERVAL, Subject};
 use super::series::Out;
 use super::source::Tree;
+use super::subject::{SEARCH_INTERVAL, SourceState, Subject};
 use super::text::lines;
 
 /// Most devices of a node that the inventory has; those beyond it are left out.
@@ -55,14 +55,14 @@ impl InventoryBook {
     }
 
     /// Takes what a subject found of its sources.
-    pub fn tell_found(&mut self, subject: &'static str, kind: DeviceKind, found: &[Found], root: &Path) {
+    pub fn tell_found(&mut self, subject: &'static str, kind: DeviceKind, found: &[SourceState], root: &Path) {
         let refused = found.iter().filter_map(|found| match found {
-            Found::Refused { path, why, remedy } => {
+            SourceState::Refused { path, why, remedy } => {
                 // As it is called on the machine that a recording is of.
                 let path = path.strip_prefix(root).map_or_else(|_| path.clone(), |path| Path::new("/").join(path));
                 Some(InventoryEntry::refused(kind, path.display().to_string(), why, remedy))
             }
-            Found::Absent | Found::Present => None,
+            SourceState::Absent | SourceState::Present => None,
         });
         let refused = refused.collect();
         self.take(subject, Telling::Refusal, refused);
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_refused_until_it_can() {
         let mut book = InventoryBook::default();
-        let refused = Found::Refused {
+        let refused = SourceState::Refused {
             path: "/tree/sys/energy_uj".into(),
             why: "Permission denied".to_owned(),
             remedy: "an administrator can open it",
@@ -289,7 +289,7 @@ mod tests {
         let told = book.take_unstored();
         assert_eq!(statuses(&told), [("/sys/energy_uj", DeviceStatus::Refused)]);
         assert_eq!(told[0].reason, "Permission denied; an administrator can open it");
-        book.tell_found("RAPL", DeviceKind::Energy, &[Found::Present], Path::new("/tree"));
+        book.tell_found("RAPL", DeviceKind::Energy, &[SourceState::Present], Path::new("/tree"));
         let told = book.take_unstored();
         assert_eq!((statuses(&told), &*told[0].reason), (vec![("/sys/energy_uj", DeviceStatus::Ok)], ""));
     }

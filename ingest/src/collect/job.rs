@@ -10,6 +10,7 @@
 
 mod marks;
 pub(crate) mod members;
+mod own_series;
 mod reaped;
 pub(crate) mod series;
 #[cfg(test)]
@@ -24,9 +25,9 @@ use self::members::{JobMembers, Listing};
 use self::reaped::Reaper;
 use self::series::JobSeries;
 use super::processes::{WALK_INTERVAL, parse_page_bytes, parse_stat, read};
-use super::sampler::Subject;
 use super::series::Out;
 use super::source::Tree;
+use super::subject::Subject;
 use crate::schedule::first_of;
 
 /// Most processes that are read at every tick; while there are more they are read every [`WALK_INTERVAL`].

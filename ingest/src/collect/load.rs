@@ -1,8 +1,8 @@
 //! `/proc/loadavg`: how many threads run or wait.
 
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, float};
 
 /// The averages over 1, 5 and 15 minutes.

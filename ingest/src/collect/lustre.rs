@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::inventory::{DeviceKind, InventoryEntry};
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree, names_in};
+use super::subject::{SourceState, Subject};
 use super::text::{fields, lines, number};
 
 /// Most mounts of Lustre that are read, and most targets of metadata.
@@ -182,7 +182,7 @@ pub struct Lustre {
     /// Names of mounts and targets, and which of them are read.
     known: Vec<PathBuf>,
     file_systems: Vec<LustreFileSystem>,
-    found: Vec<Found>,
+    found: Vec<SourceState>,
     /// As of the last search, until they are told.
     told: Option<Vec<InventoryEntry>>,
 }
@@ -234,11 +234,11 @@ impl Subject for Lustre {
                 (_, Ok(())) => old,
                 (Err(error), Err(_)) => {
                     let path = self.tree.path(DEBUG).join("llite").join(&name).join("stats");
-                    self.found.push(Found::Refused { path, why: error.to_string(), remedy: REMEDY });
+                    self.found.push(SourceState::Refused { path, why: error.to_string(), remedy: REMEDY });
                     continue;
                 }
             };
-            self.found.push(Found::Present);
+            self.found.push(SourceState::Present);
             readable.push((file_system_of(&name).to_owned(), source));
         }
         let mut metadata = Vec::new();
@@ -269,8 +269,8 @@ impl Subject for Lustre {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        if self.found.is_empty() { Found::alone(Found::Absent) } else { Cow::Borrowed(&self.found) }
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        if self.found.is_empty() { SourceState::alone(SourceState::Absent) } else { Cow::Borrowed(&self.found) }
     }
 
     fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {

@@ -1,9 +1,9 @@
 //! `/proc/meminfo` and `/proc/vmstat`: memory, swap, faults.
 
 use super::inventory::{DeviceKind, InventoryEntry};
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, number};
 use super::two_decimals;
 

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{SourceState, Subject};
 use super::unwrapped::{Unwrapped, sum_of};
 
 /// Most controllers that are read; those beyond it are left out.
@@ -68,8 +68,8 @@ impl Subject for MemoryErrors {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.controllers.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.controllers.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! Samples the node, its processes and telem itself, on aligned ticks.
 //!
-//! The one idea: a subject (one file here) reads its files again at every tick and puts values into slots, which are
+//! The one idea: a subject (`subject.rs`; one file here each) reads its files again at every tick and puts values into slots, which are
 //! series whose ids were looked up once. [`Sampler`] is all subjects, without a thread or a clock; [`Collectors`] are
 //! the threads that run it.
 
@@ -32,8 +32,10 @@ mod sampler;
 mod schedstat;
 pub(crate) mod sensors;
 mod series;
+mod sleep;
 pub(crate) mod source;
 pub mod space;
+mod subject;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -80,7 +82,7 @@ pub struct CollectOptions {
     pub job: Option<JobTarget>,
     /// What others tell of themselves at level 4.
     pub own: OwnMetrics,
-    /// Who calls the libraries of vendors of GPUs; nobody by default.
+    /// The process that calls the libraries of vendors of GPUs; none by default.
     pub vendor_reader: VendorReader,
     /// Which GPUs the job was given.
     pub gpu_masks: GpuMasks,

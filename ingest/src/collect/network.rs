@@ -1,9 +1,9 @@
 //! `/proc/net/dev`: bytes and packets that network interfaces received and sent.
 
 use super::devices::{DeviceColumn, DeviceNumbers, Devices, Scale};
-use super::sampler::Subject;
 use super::series::Out;
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, numbers};
 
 const COLUMNS: &[DeviceColumn] = &[

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::inventory::{DeviceKind, InventoryEntry};
 use super::mounts::unescape;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::{SourceState, Subject};
 use super::text::{fields, lines, number};
 
 /// Most NFS mounts that are told of.
@@ -111,7 +111,7 @@ pub struct Nfs {
     file: Source,
     each: bool,
     /// As of the last search: without a mount the file is not read at ticks.
-    found: Found,
+    found: SourceState,
     /// As of the last search, until they are told.
     told: Option<Vec<InventoryEntry>>,
     mounts: Vec<NfsSlots>,
@@ -122,7 +122,7 @@ impl Nfs {
         Self {
             file: tree.file_of_self("mountstats"),
             each: level >= 3,
-            found: Found::Absent,
+            found: SourceState::Absent,
             told: None,
             mounts: Vec::new(),
         }
@@ -132,7 +132,7 @@ impl Nfs {
 impl Subject for Nfs {
     fn search(&mut self) {
         let mounts = self.file.read().map(parse).unwrap_or_default();
-        self.found = if mounts.is_empty() { Found::Absent } else { Found::Present };
+        self.found = if mounts.is_empty() { SourceState::Absent } else { SourceState::Present };
         let mut exports: Vec<&[u8]> = mounts.iter().map(|mount| mount.export).collect();
         exports.sort();
         exports.dedup();
@@ -148,7 +148,7 @@ impl Subject for Nfs {
         self.told.take()
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         Cow::Borrowed(std::slice::from_ref(&self.found))
     }
 
@@ -157,7 +157,7 @@ impl Subject for Nfs {
     }
 
     fn sample(&mut self, out: &mut Out<'_>) {
-        if self.found == Found::Absent {
+        if self.found == SourceState::Absent {
             return;
         }
         let Self { file, each, mounts, .. } = self;

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::devices::DEVICES_MAX;
-use super::sampler::{Found, Subject};
 use super::series::{Out, Slot};
 use super::source::{Source, Tree, names_in};
+use super::subject::{SourceState, Subject};
 use super::text::{fields, lines, number};
 
 const READ_INTERVAL: Duration = Duration::from_secs(5);
@@ -86,8 +86,8 @@ impl Subject for Numa {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.nodes.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.nodes.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -11,8 +11,8 @@ use telem_engine::Value;
 
 use super::cpu::TICKS_PER_SECOND;
 use super::processes::{entries, parse_page_bytes, parse_stat, read};
-use super::sampler::Subject;
 use super::series::{Out, Slot};
+use super::subject::Subject;
 
 /// Tells name and value of metrics of the catalog, one after another.
 pub type Tell = dyn Fn(&mut dyn FnMut(&'static str, Value)) + Send + Sync;

@@ -2,20 +2,20 @@
 //!
 //! The files do not exist on kernels older than 4.20, and cannot be read if pressure accounting is switched off.
 
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, number};
 
 /// Microseconds in which some thread waited, and in which all did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waited {
+pub struct WaitTimes {
     pub some: Option<u64>,
     pub full: Option<u64>,
 }
 
-pub fn parse(text: &[u8]) -> Waited {
-    let mut waited = Waited::default();
+pub fn parse(text: &[u8]) -> WaitTimes {
+    let mut waited = WaitTimes::default();
     for line in lines(text) {
         let mut fields = fields(line);
         let place = match fields.next() {

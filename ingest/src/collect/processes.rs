@@ -17,9 +17,9 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, statat};
 use telem_engine::Timestamp;
 
 use super::cpu::TICKS_PER_SECOND;
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::Tree;
+use super::subject::Subject;
 use super::text::{fields, lines, number};
 use crate::schedule::first_of;
 

@@ -6,12 +6,10 @@
 //! Sources that ask different drivers stand in different parts, so that a slow driver costs the ticks of its own part
 //! alone. Such a part exists only where one of its subjects found something.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use telem_engine::{Clock, Db, Durability, SampleBatch, Timestamp, Value};
 
@@ -23,11 +21,12 @@ use super::gpu::drm::DrmGpus;
 use super::gpu::intel::intel_driver;
 use super::gpu::nvidia::NvidiaGpus;
 use super::gpu::{GpuRoll, GpuVendor, GpuView, VendorGpus};
-use super::inventory::{DeviceKind, InventoryBook, InventoryEntry, NodeHardware};
+use super::inventory::{InventoryBook, NodeHardware};
 use super::own::Own;
 use super::pace::Pace;
 use super::series::{Out, Tick};
 use super::source::Tree;
+use super::subject::{SEARCH_INTERVAL, SourceState, Subject};
 use super::{
     CollectOptions, cgroup, cores, cpu, disk, gpfs, job, load, lustre, memory, memory_errors, network, nfs, numa,
     pressure, processes, schedstat, sensors, space, tcp,
@@ -35,12 +34,6 @@ use super::{
 
 /// From which level on the processes of the job have series.
 const JOB_LEVEL: u8 = 3;
-/// How often sources are looked for: hardware hardly comes and goes, and who has none should not pay for it.
-pub const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How often counters that go around are read where ticks are further apart. Those of CPUs that hold 65,532 J, the least
-/// that is known, last that long at 2,184 W.
-pub const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What a thread samples in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,91 +80,27 @@ impl Part {
     }
 }
 
-/// What a subject knows of one of its sources.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// This node does not have it.
-    Absent,
-    /// The node has it, and it may not or cannot be read.
-    Refused {
-        path: PathBuf,
-        /// Such as the error of the system, without the path.
-        why: String,
-        /// What somebody can do about it, such as `an administrator can ...`.
-        remedy: &'static str,
-    },
-    Present,
-}
-
-impl Found {
-    /// A subject that has one source. It is asked at each tick, and most answers are one of these two, at no cost.
-    pub fn alone(found: Self) -> Cow<'static, [Self]> {
-        static ABSENT: [Found; 1] = [Found::Absent];
-        static PRESENT: [Found; 1] = [Found::Present];
-        match found {
-            Found::Absent => Cow::Borrowed(&ABSENT),
-            Found::Present => Cow::Borrowed(&PRESENT),
-            refused @ Found::Refused { .. } => Cow::Owned(vec![refused]),
-        }
-    }
-}
-
-/// What one file of this folder samples; [`Sampler::new`] lists them.
-pub trait Subject: std::fmt::Debug + Send {
-    /// Puts the samples of a tick.
-    fn sample(&mut self, out: &mut Out<'_>);
-
-    /// Reads what goes around before the next tick, where ticks are further apart than [`REFRESH_INTERVAL`].
-    fn refresh(&mut self) {}
-
-    /// Looks for its sources: before the first tick, and then every [`SEARCH_INTERVAL`]. Costs one `stat` or one listing
-    /// for each source that is absent, and neither opens nor wakes a device.
-    fn search(&mut self) {}
-
-    /// What it knows of its sources now. It is asked after each search and each sample: what is refused may be known
-    /// only once it was asked for.
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(Found::Present)
-    }
-
-    /// What it knows of all its devices, where that may have changed since it was asked before. It is asked after each
-    /// search and each sample, so most answers should be `None`, at no cost. One that is left out is lost from then on.
-    fn inventory(&mut self) -> Option<Vec<InventoryEntry>> {
-        None
-    }
-
-    /// As what the inventory has those of its sources that cannot be read; `None` leaves them out.
-    fn device_kind(&self) -> Option<DeviceKind> {
-        None
-    }
-
-    /// The shortest time between two samples, however short the interval of the collectors; zero for every tick.
-    fn interval(&self) -> Duration {
-        Duration::ZERO
-    }
-}
-
 #[derive(Debug)]
 struct Seat {
     /// For people.
     name: &'static str,
-    held: Mutex<Seated>,
+    held: Mutex<SeatedSubject>,
 }
 
 /// A subject, and when it has its turns.
 #[derive(Debug)]
-struct Seated {
+struct SeatedSubject {
     subject: Box<dyn Subject>,
     searches: Pace,
     samples: Pace,
     /// As it was told last.
-    found: Vec<Found>,
+    found: Vec<SourceState>,
 }
 
 impl Seat {
     fn new(name: &'static str, subject: Box<dyn Subject>) -> Self {
         let (searches, samples) = (Pace::every(SEARCH_INTERVAL), Pace::every(subject.interval()));
-        Self { name, held: Mutex::new(Seated { subject, searches, samples, found: Vec::new() }) }
+        Self { name, held: Mutex::new(SeatedSubject { subject, searches, samples, found: Vec::new() }) }
     }
 }
 
@@ -325,15 +254,15 @@ impl Sampler {
                 }
                 seated.subject.search();
                 self.take_news(name, &mut seated);
-                is_there |= seated.found.contains(&Found::Present);
+                is_there |= seated.found.contains(&SourceState::Present);
             }
         }
         Some(is_there)
     }
 
     /// Takes what a subject knows of its sources and its devices, where that is not what it said before.
-    fn take_news(&self, name: &'static str, seated: &mut Seated) {
-        let Seated { subject, found: told, .. } = seated;
+    fn take_news(&self, name: &'static str, seated: &mut SeatedSubject) {
+        let SeatedSubject { subject, found: told, .. } = seated;
         let found = subject.found();
         if *found != **told {
             if let Some(kind) = subject.device_kind() {
@@ -347,9 +276,9 @@ impl Sampler {
         }
     }
 
-    fn tell_refused(&self, name: &'static str, found: &[Found]) {
+    fn tell_refused(&self, name: &'static str, found: &[SourceState]) {
         for one in found {
-            let Found::Refused { path, why, remedy } = one else { continue };
+            let SourceState::Refused { path, why, remedy } = one else { continue };
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             if refusals.known.insert((name, path.clone())) {
                 refusals.untold.push(format!("{name} cannot be read: {}: {why}; {remedy}", path.display()));
@@ -389,7 +318,7 @@ impl Sampler {
 
     /// What the subjects of a part know of their sources.
     #[cfg(test)]
-    pub(super) fn found(&self, part: Part) -> Vec<(&'static str, Vec<Found>)> {
+    pub(super) fn found(&self, part: Part) -> Vec<(&'static str, Vec<SourceState>)> {
         self.seats[part as usize]
             .iter()
             .map(|seat| (seat.name, seat.held.lock().unwrap().subject.found().into_owned()))

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use super::cpu::CPUS_MAX;
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, number};
 
 /// A node with many CPUs has a long file, most of which is about the balance between them.

@@ -80,12 +80,12 @@ pub struct Out<'a> {
     kind: TickKind,
     /// What the collectors tell of themselves.
     ours: &'a [(&'static str, Value)],
-    sampled: Sampled,
+    sampled: TickOutcome,
 }
 
 /// What became of a tick.
 #[derive(Debug, Default)]
-pub struct Sampled {
+pub struct TickOutcome {
     pub batch: SampleBatch,
     /// Samples that found no room in the database.
     pub refused: u64,
@@ -96,7 +96,7 @@ pub struct Sampled {
 impl<'a> Out<'a> {
     /// `expected`: about how many samples will come.
     pub fn new(db: &'a Db, host: &'a str, time: Timestamp, expected: usize) -> Self {
-        let sampled = Sampled { batch: SampleBatch::with_capacity(expected), ..Sampled::default() };
+        let sampled = TickOutcome { batch: SampleBatch::with_capacity(expected), ..TickOutcome::default() };
         Self { db, host, time, kind: TickKind::Regular, ours: &[], sampled }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Out<'a> {
         self.sampled.lacks.push(what);
     }
 
-    pub fn finish(self) -> Sampled {
+    pub fn finish(self) -> TickOutcome {
         self.sampled
     }
 

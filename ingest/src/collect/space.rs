@@ -16,9 +16,9 @@ use std::time::Duration;
 use telem_engine::{Clock, Timestamp};
 
 use super::mounts::{self, Mount};
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use crate::schedule::first_of;
 
 /// How often file systems are asked: on a shared one it is a question to its servers.

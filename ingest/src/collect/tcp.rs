@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::sampler::Subject;
 use super::series::{Out, Slot};
 use super::source::{Source, Tree};
+use super::subject::Subject;
 use super::text::{fields, lines, number};
 
 const READ_INTERVAL: Duration = Duration::from_secs(1);

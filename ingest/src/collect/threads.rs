@@ -15,8 +15,9 @@ use std::time::Duration;
 use telem_engine::{Clock, Timestamp, Value};
 
 use super::processes::WALK_INTERVAL;
-use super::sampler::{Part, REFRESH_INTERVAL, Sampler};
+use super::sampler::{Part, Sampler};
 use super::series::{Tick, TickKind};
+use super::subject::REFRESH_INTERVAL;
 use super::{CollectError, CollectStats};
 use crate::schedule::{Due, Schedule, first_of};
 use crate::writer::Writer;
@@ -87,7 +88,7 @@ enum Stage {
 
 /// What became of a tick for a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Handed {
+enum PartTickOutcome {
     Taken,
     /// It was still sampling, and has missed the tick.
     Missed,
@@ -260,8 +261,8 @@ impl CollectRun {
                         let handed = self.hand(part, Tick::regular(time));
                         // Ticks that other parts miss are theirs alone.
                         if part == Part::Node {
-                            busy += u64::from(handed != Handed::Taken);
-                        } else if !part.is_on_every_node() && handed == Handed::Missed {
+                            busy += u64::from(handed != PartTickOutcome::Taken);
+                        } else if !part.is_on_every_node() && handed == PartTickOutcome::Missed {
                             self.shared.counters.device_ticks_skipped.fetch_add(1, Ordering::Relaxed);
                         }
                     }
@@ -279,21 +280,21 @@ impl CollectRun {
         }
     }
 
-    fn hand(&self, part: Part, tick: Tick) -> Handed {
+    fn hand(&self, part: Part, tick: Tick) -> PartTickOutcome {
         let mut state = self.shared.lock();
         let work = &mut state.parts[part as usize];
         if work.stage != Stage::Running {
-            return Handed::Nobody;
+            return PartTickOutcome::Nobody;
         }
         if !work.is_free() {
-            return Handed::Missed;
+            return PartTickOutcome::Missed;
         }
         work.wanted = Some(tick);
         if tick.kind != TickKind::Between {
             state.last = Some(tick.time);
         }
         self.shared.handed[part as usize].notify_one();
-        Handed::Taken
+        PartTickOutcome::Taken
     }
 
     /// Starts the parts whose sources are found now, with this tick; whether this thread is still in charge.

@@ -27,6 +27,14 @@ pub struct NameEntry {
     is_free: bool,
 }
 
+/// What names do that were not held for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleNames {
+    Leave,
+    /// There is no room to note who left.
+    Stay,
+}
+
 #[derive(Debug, Default)]
 pub struct CounterNames {
     entries: PagedTable<NameEntry>,
@@ -93,9 +101,9 @@ impl CounterNames {
         numbers.insert(hash(number), number, hash);
     }
 
-    /// Lets names leave that are not held when that was so `looks` times in a row, where `may_leave`; those that left,
-    /// each with the hash of its name.
-    pub fn let_idle_go(&mut self, is_held: &[bool], looks: u8, may_leave: bool) -> Vec<(u32, u64)> {
+    /// Lets names leave that are not held when that was so `looks` times in a row, unless they stay; those that left, each
+    /// with the hash of its name.
+    pub fn let_idle_go(&mut self, is_held: &[bool], looks: u8, idle: IdleNames) -> Vec<(u32, u64)> {
         let mut gone = Vec::new();
         for (at, is_held) in is_held.iter().enumerate() {
             let entry = &mut self.entries[at];
@@ -103,7 +111,7 @@ impl CounterNames {
                 continue;
             }
             entry.idle_looks = if *is_held { 0 } else { entry.idle_looks.saturating_add(1) };
-            if entry.idle_looks >= looks && may_leave {
+            if entry.idle_looks >= looks && idle == IdleNames::Leave {
                 let text = std::mem::take(&mut entry.text);
                 (entry.doc, entry.idle_looks, entry.is_free) = (DocNumber::default(), 0, true);
                 let number = u32::try_from(at).unwrap_or(u32::MAX);

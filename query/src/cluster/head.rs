@@ -62,7 +62,7 @@ impl fmt::Debug for Head {
 
 /// A plan that can be executed.
 #[derive(Debug)]
-pub(crate) struct Planned {
+pub(crate) struct ExecutablePlan {
     pub plan: Arc<dyn ExecutionPlan>,
     /// How many tasks of it run on nodes. None where it asks no others.
     pub tasks: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Planned {
     pub reduced: bool,
 }
 
-impl Planned {
+impl ExecutablePlan {
     /// A plan that asks no other node.
     pub fn here(plan: Arc<dyn ExecutionPlan>) -> Self {
         Self { plan, tasks: 0, reduced: true }
@@ -150,17 +150,17 @@ impl Head {
     }
 
     /// Cuts the plan into stages where it asks other nodes.
-    pub async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<Planned> {
+    pub async fn distribute(&self, plan: Arc<dyn ExecutionPlan>) -> datafusion::error::Result<ExecutablePlan> {
         let StagedPlan { plan, reduced, tasks } = tree::cut(plan, self.flat_max)?;
         if tasks == 0 {
-            return Ok(Planned::here(plan));
+            return Ok(ExecutablePlan::here(plan));
         }
         let mut session = self.planner.clone();
         session.config_mut().set_extension(Arc::new(PlanToStage(plan)));
         let nothing =
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) });
         let plan = session.query_planner().create_physical_plan(&nothing, &session).await?;
-        Ok(Planned { plan, tasks, reduced })
+        Ok(ExecutablePlan { plan, tasks, reduced })
     }
 
     /// Waits until this many tasks may run on nodes, at most as long as the attempt allows.

@@ -91,7 +91,7 @@ pub struct MemberState {
     pub series: u32,
 }
 
-/// Whom a query concerns besides our own database.
+/// The nodes that a query concerns besides our own database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueryTargets {
     pub owners: Vec<Owner>,
@@ -249,7 +249,7 @@ impl Members {
         }
     }
 
-    /// Whom these series concern; `None` is all there are. `passes` says which nodes may be asked at all.
+    /// The nodes that these series concern; `None` is all there are. `passes` says which nodes may be asked at all.
     pub(crate) fn concerned(&self, series: Option<&[SeriesId]>, passes: &dyn Fn(&str) -> bool) -> QueryTargets {
         let inner = self.read();
         let mut asked = vec![series.is_none(); inner.members.len()];

@@ -209,7 +209,7 @@ impl RowsRequest {
                     return Ok(None);
                 }
                 let samples = snapshot.samples_max(selected, self.range);
-                samples.map(Some).map_err(samples::engine_error)
+                samples.map(Some).map_err(engine_error)
             }
             RowKind::Series | RowKind::Metric | RowKind::Node => Ok(Some(snapshot.index().len() as u64)),
             _ => Ok(None),
@@ -475,4 +475,9 @@ impl fmt::Display for Column {
             Column::MetricCount => f.write_str("metrics"),
         }
     }
+}
+
+/// An error of the engine on its way through DataFusion; [`crate::Error`] finds it again.
+fn engine_error(error: telem_engine::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(crate::Error::Engine(error)))
 }

@@ -127,7 +127,7 @@ impl SeriesRequest {
             Yield::Groups => Box::new(groups::GroupBatches::new(source, part.of(&selected).to_vec())),
             Yield::Buckets | Yield::NamedBuckets => {
                 let chunks = chunks(buckets::groups_max(&self.query))?;
-                Box::new(buckets::BucketBatches::new(source, chunks, self.yields == Yield::NamedBuckets))
+                Box::new(buckets::BucketBatches::new(source, chunks, &self.yields))
             }
             Yield::Folds => {
                 let no_grid = || DataFusionError::Internal("a fold over buckets of no fixed step".to_owned());

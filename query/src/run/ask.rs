@@ -19,7 +19,7 @@ use super::bounded::{QueryDeadline, StartedAnswer};
 use super::{QueryService, sql};
 use crate::answer::{FoldSink, LastAnswer, MissingNode, TsAnswer};
 use crate::cluster::Members;
-use crate::cluster::head::{Head, Planned};
+use crate::cluster::head::{ExecutablePlan, Head};
 use crate::cluster::lost::{self, Attempt, Delivery};
 use crate::error::{Error, Result};
 use crate::leaf::{LeafContext, LeafThread};
@@ -236,7 +236,7 @@ async fn planned(
     context: &LeafContext,
     order: RowOrder,
     text: &str,
-) -> Result<(View, QuestionState, Planned)> {
+) -> Result<(View, QuestionState, ExecutablePlan)> {
     let view = inner.view(context.snapshot.clone());
     let now = inner.options.clock.now();
     let mut state = inner.session.state(context, &view, now, order);

@@ -18,14 +18,15 @@ use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep, timeout_at};
 
+use super::places::QueryPlaces;
 use super::watch::{HeldLane, LaneHold, LaneWatch};
 use crate::error::{Error, Result};
 use crate::lanes::{BLOCKING_THREADS_MAX, Lanes, NICENESS, STACK_BYTES};
-use crate::leaf::{LeafThread, Reading, RunningQuestion, SpareCores, Stop};
+use crate::leaf::{LeafThread, Reading, SpareCores, Stop};
 use crate::options::{QueryOptions, QueryStats};
 
 /// Batches made ahead of a client that reads slowly.
@@ -56,14 +57,6 @@ pub(super) struct Workers {
 pub(super) struct Ticket {
     places: QueryPlaces,
     due: QueryDeadline,
-}
-
-/// One among the queries that run, and one among those in SQL.
-#[derive(Debug)]
-pub(super) struct QueryPlaces {
-    _running: OwnedSemaphorePermit,
-    _running_sql: Option<OwnedSemaphorePermit>,
-    _counted: RunningQuestion,
 }
 
 /// In which language a query is.

@@ -27,7 +27,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use datafusion_distributed::display_plan_ascii;
 
 use crate::catalog;
-use crate::cluster::head::Planned;
+use crate::cluster::head::ExecutablePlan;
 use crate::error::{Error, Result};
 use crate::guard;
 use crate::leaf::{LeafContext, LeafThread};
@@ -47,7 +47,12 @@ pub(crate) const TABLES_MAX: usize = 100;
 pub(crate) const NESTING_MAX: usize = 50;
 const ONLY_READS: &str = "SQL here only reads";
 
-pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View, plain: &PlainRules) -> Result<Planned> {
+pub(super) async fn plan(
+    text: &str,
+    state: &mut SessionState,
+    view: &View,
+    plain: &PlainRules,
+) -> Result<ExecutablePlan> {
     if text.len() > SQL_BYTES_MAX {
         let found = text.len();
         return Err(Error::Invalid(format!("the SQL has {found} bytes; at most {SQL_BYTES_MAX} are allowed")));
@@ -68,9 +73,9 @@ pub(super) async fn plan(text: &str, state: &mut SessionState, view: &View, plai
     expressions::check(&logical)?;
     let plan = physical(&logical, state, view, plain).await?;
     if let Some(explain) = plan.downcast_ref::<ExplainExec>() {
-        let LogicalPlan::Explain(of) = &logical else { return Ok(Planned::here(plan)) };
+        let LogicalPlan::Explain(of) = &logical else { return Ok(ExecutablePlan::here(plan)) };
         let of = view.distribute(physical(&of.plan, state, view, plain).await?).await?;
-        return Ok(Planned::here(if of.is_distributed() { Arc::new(explained(explain, &of)) } else { plan }));
+        return Ok(ExecutablePlan::here(if of.is_distributed() { Arc::new(explained(explain, &of)) } else { plan }));
     }
     Ok(view.distribute(plan).await?)
 }
@@ -118,7 +123,7 @@ fn optimized(logical: &LogicalPlan, state: &SessionState, plain: &PlainRules) ->
 }
 
 /// The same explanation, with the stages that the plan is cut into.
-fn explained(explain: &ExplainExec, of: &Planned) -> ExplainExec {
+fn explained(explain: &ExplainExec, of: &ExecutablePlan) -> ExplainExec {
     let is_last = |kind: &PlanType| matches!(kind, PlanType::FinalPhysicalPlan);
     let told = explain.stringified_plans().iter().filter(|told| !is_last(&told.plan_type)).cloned();
     let stages = StringifiedPlan::new(PlanType::FinalPhysicalPlan, display_plan_ascii(&*of.plan, false));

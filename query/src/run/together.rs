@@ -76,7 +76,7 @@ impl QuestionList {
         }
         let own = answers.len() - before;
         let done = spare.now();
-        // Who has not begun is not waited for.
+        // A thread that has not begun is not waited for.
         others.retain(QuestionThread::has_begun);
         let any = !others.is_empty();
         for other in others {

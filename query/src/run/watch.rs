@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::bounded::QueryPlaces;
+use super::places::QueryPlaces;
 use crate::lanes::{Lane, Lanes, SHORT_MAX};
 use crate::leaf::Stop;
 

@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::client::Client;
 use crate::join::{Join, Lifeline};
-use crate::membership::link::{self, Identity, Link, LinkError, Renewed};
+use crate::membership::link::{self, Identity, JoinFileState, Link, LinkError};
 use crate::membership::messages::Figures;
 use crate::membership::{last_error, own};
 
@@ -56,12 +56,12 @@ pub struct AgentMember {
     pub question_max: Duration,
     /// There where a head has taken us in already.
     pub link: Option<Link>,
-    pub past: Past,
+    pub past: MemberPast,
 }
 
 /// What a member remembers.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct MemberPast {
     /// The last that were read.
     figures: Figures,
     /// The node counts something for clients of Metric Proxy.
@@ -106,7 +106,7 @@ impl AgentMember {
     ) {
         let mut verdict = Some(verdict);
         let mut retry = Retry::new(&self.identity.incarnation);
-        let mut gone = Gone::default();
+        let mut gone = HeadAbsence::default();
         let mut knowing = Knowing::new(queries.db().clone());
         let mut pause = Duration::ZERO;
         let reason = loop {
@@ -232,11 +232,11 @@ impl AgentMember {
 
     async fn look(&mut self) -> HeadState {
         match link::renewed(&self.source, &self.join) {
-            Renewed::No => {}
+            JoinFileState::No => {}
             // What saves through the head knows its addresses from the start.
-            Renewed::Moved(join) if join.save.is_some() => return HeadState::Anew(join),
-            Renewed::Moved(join) => self.join = *join,
-            Renewed::Anew(join) => return HeadState::Anew(join),
+            JoinFileState::Moved(join) if join.save.is_some() => return HeadState::Anew(join),
+            JoinFileState::Moved(join) => self.join = *join,
+            JoinFileState::Anew(join) => return HeadState::Anew(join),
         }
         match Link::join(&self.join, &self.identity, &self.clock).await {
             Ok(link) => {
@@ -286,12 +286,12 @@ enum HeadState {
 
 /// How long there has been no head.
 #[derive(Debug, Default)]
-struct Gone {
+struct HeadAbsence {
     since: Option<Duration>,
     is_told: bool,
 }
 
-impl Gone {
+impl HeadAbsence {
     fn back(&mut self) {
         *self = Self::default();
     }
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn an_agent_ends_when_its_head_has_been_gone_for_as_long_as_was_said() {
         let (join, second) = (told(600, None), Duration::from_secs);
-        let mut gone = Gone::default();
+        let mut gone = HeadAbsence::default();
         assert!(gone.verdict(second(9_000), &join, true).is_none());
         gone.since = Some(second(100));
         assert!(gone.verdict(second(699), &join, true).is_none());
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn an_agent_ends_sooner_when_who_started_it_is_gone_as_well() {
         let second = Duration::from_secs;
-        let mut gone = Gone::default();
+        let mut gone = HeadAbsence::default();
         for (limit, at) in [(0, 100), (60, 160)] {
             let join = told(600, Some(limit));
             gone.since = None;

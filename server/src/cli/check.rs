@@ -56,7 +56,7 @@ Examples:
   telem check ./trial --repair         # after damage: keeps what can be read";
 
 /// What is known of one database.
-struct Looked {
+struct DatabaseLook {
     dir: PathBuf,
     /// After the repair, if there was one.
     report: CheckReport,
@@ -64,7 +64,7 @@ struct Looked {
     repair: Option<Result<RepairReport, String>>,
 }
 
-impl Looked {
+impl DatabaseLook {
     fn was_repaired(&self) -> bool {
         self.repair.iter().flatten().any(|repair| repair.done)
     }
@@ -105,18 +105,18 @@ pub fn run(args: &CheckArgs) -> Result<(), CliFailure> {
     })?;
     if args.json {
         out.write_all(as_json(&all, &failed).as_bytes())?;
-    } else if !is_one || !all.iter().all(Looked::is_well) {
+    } else if !is_one || !all.iter().all(DatabaseLook::is_well) {
         writeln!(out, "{}", summary(&all, failed.len()))?;
     }
     out.flush()?;
-    if failed.is_empty() && all.iter().all(Looked::is_well) { Ok(()) } else { Err(CliFailure::BadNews) }
+    if failed.is_empty() && all.iter().all(DatabaseLook::is_well) { Ok(()) } else { Err(CliFailure::BadNews) }
 }
 
 /// Looks at several databases at a time, and hands over what there is in their order.
 fn look_at_all(
     dirs: &[PathBuf],
     args: &CheckArgs,
-    mut take: impl FnMut(&Path, Result<Looked, String>) -> Result<(), CliFailure>,
+    mut take: impl FnMut(&Path, Result<DatabaseLook, String>) -> Result<(), CliFailure>,
 ) -> Result<(), CliFailure> {
     let bar = Bar::new(dirs.len());
     let threads = thread::available_parallelism().map_or(1, usize::from).min(dirs.len()).max(1);
@@ -208,7 +208,7 @@ impl Bar {
     }
 }
 
-fn look_at(dir: PathBuf, args: &CheckArgs, bar: &Bar) -> telem_engine::Result<Looked> {
+fn look_at(dir: PathBuf, args: &CheckArgs, bar: &Bar) -> telem_engine::Result<DatabaseLook> {
     let options = Options { take_over: args.take_over, ..Options::default() };
     let mut told = 0;
     let mut show = |progress: Progress<'_>| bar.show(&progress, &mut told);
@@ -217,11 +217,11 @@ fn look_at(dir: PathBuf, args: &CheckArgs, bar: &Bar) -> telem_engine::Result<Lo
     if repaired.is_none() && !report.is_sound() {
         repaired = Some(look(&dir, &options, &mut show).map_err(|error| error.to_string()));
     }
-    Ok(Looked { dir, report, repair: repaired })
+    Ok(DatabaseLook { dir, report, repair: repaired })
 }
 
-fn as_text(one: &Looked) -> String {
-    let Looked { dir, report, repair } = one;
+fn as_text(one: &DatabaseLook) -> String {
+    let DatabaseLook { dir, report, repair } = one;
     let mut text = repair.as_ref().filter(|_| one.was_repaired()).map_or(String::new(), repair_as_text);
     text.extend(report.findings.iter().map(|finding| format!("{finding}\n")));
     let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
@@ -246,9 +246,10 @@ fn as_text(one: &Looked) -> String {
 }
 
 /// All of it in one line, the last: what a reader of it alone must know.
-fn summary(all: &[Looked], not_checked: usize) -> String {
+fn summary(all: &[DatabaseLook], not_checked: usize) -> String {
     let findings = |severity| {
-        let of_one = |one: &Looked| one.report.findings.iter().filter(|finding| finding.severity == severity).count();
+        let of_one =
+            |one: &DatabaseLook| one.report.findings.iter().filter(|finding| finding.severity == severity).count();
         all.iter().map(of_one).sum::<usize>() as u64
     };
     let sound = all.iter().filter(|one| one.report.is_sound()).count();
@@ -302,7 +303,7 @@ fn repair_as_text(repair: &Result<RepairReport, String>) -> String {
 }
 
 /// Of one database what is found in it; of several the sum, and each under `databases`.
-fn as_json(all: &[Looked], failed: &[(PathBuf, String)]) -> String {
+fn as_json(all: &[DatabaseLook], failed: &[(PathBuf, String)]) -> String {
     let json = match (all, failed) {
         ([one], []) => one_as_json(one),
         (several, failed) => {
@@ -322,8 +323,8 @@ fn as_json(all: &[Looked], failed: &[(PathBuf, String)]) -> String {
     format!("{json:#}\n")
 }
 
-fn one_as_json(one: &Looked) -> serde_json::Value {
-    let Looked { dir, report, repair } = one;
+fn one_as_json(one: &DatabaseLook) -> serde_json::Value {
+    let DatabaseLook { dir, report, repair } = one;
     let findings = report.findings.iter().map(|Finding { severity, file, what, found, expected }| {
         let severity = match severity {
             Severity::Warning => "warning",

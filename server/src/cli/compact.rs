@@ -80,7 +80,7 @@ impl Size {
 
 /// What became of one database.
 #[derive(Debug)]
-struct Compacted {
+struct CompactOutcome {
     dir: PathBuf,
     before: Size,
     after: Size,
@@ -132,7 +132,7 @@ async fn watch(stop: Arc<AtomicBool>) {
     stop.store(true, Ordering::Relaxed);
 }
 
-fn compact(dir: &Path, options: Options, stop: &AtomicBool) -> telem_engine::Result<Compacted> {
+fn compact(dir: &Path, options: Options, stop: &AtomicBool) -> telem_engine::Result<CompactOutcome> {
     let bar = progress::bar("{bar:40} {percent:>3} % {wide_msg}");
     bar.set_message(dir.display().to_string());
     let db = Db::open(dir, options)?;
@@ -146,7 +146,7 @@ fn compact(dir: &Path, options: Options, stop: &AtomicBool) -> telem_engine::Res
     bar.finish_and_clear();
     let (flushed, report) = merged?;
     closed?;
-    Ok(Compacted { dir: dir.to_path_buf(), before, after: Size::of(&db.info()?), flushed, report })
+    Ok(CompactOutcome { dir: dir.to_path_buf(), before, after: Size::of(&db.info()?), flushed, report })
 }
 
 /// How many samples came out of the log, and what was merged.
@@ -161,8 +161,8 @@ fn merge(db: &Db, bar: &ProgressBar, stop: &AtomicBool) -> telem_engine::Result<
     Ok((flushed, report))
 }
 
-fn as_text(one: &Compacted) -> String {
-    let Compacted { dir, before, after, flushed, report } = one;
+fn as_text(one: &CompactOutcome) -> String {
+    let CompactOutcome { dir, before, after, flushed, report } = one;
     let again = match report.rows_before - report.rows_after {
         0 => String::new(),
         1 => "; 1 sample had been overwritten".to_owned(),
@@ -181,8 +181,8 @@ fn as_text(one: &Compacted) -> String {
 }
 
 /// Of one database what became of it; of several a list under `databases`.
-fn as_json(all: &[Compacted]) -> String {
-    let of_one = |one: &Compacted| {
+fn as_json(all: &[CompactOutcome]) -> String {
+    let of_one = |one: &CompactOutcome| {
         json!({
             "data": one.dir,
             "before": one.before.json(),

@@ -28,7 +28,7 @@ use super::{CliFailure, Verbosity};
 use choose::ExportMetric;
 use columns::Columns;
 use events::{EventFiles, StepsByTime};
-use place::{ExportPlace, Written};
+use place::{ExportPlace, OtherFiles, Written};
 use progress::ExportProgress;
 use read::{ExportRows, ExportSource};
 
@@ -206,7 +206,8 @@ async fn write(
             for metric in &chosen {
                 Columns::of(&[metric], source.job_column()).map_err(CliFailure::failed)?;
             }
-            let mut directory = place::Unfinished::create(&path, format, args.force)?;
+            let others = if args.force { OtherFiles::Left } else { OtherFiles::Refused };
+            let mut directory = place::Unfinished::create(&path, format, others)?;
             for metric in &chosen {
                 one_metric(source, metric, range, &mut directory, progress).await?;
             }

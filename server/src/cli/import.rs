@@ -6,8 +6,10 @@
 //! last values and [`trace`] those by time, and [`proxied`] makes one run of both. [`store`] writes them where they appear
 //! as a whole or not at all. [`report`] has what was said, refused and counted.
 
+mod cell;
 mod columns;
 pub mod dragon;
+mod file;
 mod input;
 mod json;
 mod leveldb;
@@ -39,10 +41,10 @@ use super::{CliFailure, Verbosity};
 use crate::info::rfc3339;
 use crate::settings::{self, RunLabels};
 use crate::state::VERSION;
-use input::{ImportFile, ImportFormat};
+use file::{ImportFile, ImportFormat};
 use names::CleanNames;
 use proxied::ProxiedRuns;
-use report::ImportReport;
+use report::{ImportReport, WrongRows};
 use store::ImportStore;
 use table::TableRules;
 use tensorboard::EventRuns;
@@ -171,9 +173,10 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     let labels = labels(args)?;
     let files = input::files(&args.from, args.format)?;
     let node = args.node.clone();
+    let wrong = if args.strict { WrongRows::EndIt } else { WrongRows::Counted };
     let mut importing = Importing {
         store: ImportStore::create(&args.save, node.as_deref().unwrap_or(NODE), watch)?,
-        report: ImportReport::start(verbosity, args.strict, files.iter().map(|file| file.bytes).sum()),
+        report: ImportReport::start(verbosity, wrong, files.iter().map(|file| file.bytes).sum()),
         names: CleanNames::default(),
         run: FileRun { node, ..FileRun::default() },
         rules: rules(args)?,

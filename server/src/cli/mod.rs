@@ -30,6 +30,7 @@ mod pending;
 mod progress;
 mod protobuf;
 pub(crate) mod proxy;
+mod proxy_options;
 mod proxy_run;
 mod put;
 mod recover;

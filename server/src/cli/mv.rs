@@ -135,17 +135,17 @@ fn renamed(from: &Path, to: &Path, claims: Vec<DbClaim>) -> Result<(), CliFailur
 }
 
 /// What was copied, each thing before the directory it lies in; of files the length and the time before that.
-type Copied = Vec<(PathBuf, Option<(u64, SystemTime)>)>;
+type CopiedFiles = Vec<(PathBuf, Option<(u64, SystemTime)>)>;
 
 /// Copies `from` under a hidden name beside `to`, and gives it that name once it is whole and durable.
-fn copy_beside(from: &Path, to: &Path, claims: &[DbClaim]) -> io::Result<Copied> {
+fn copy_beside(from: &Path, to: &Path, claims: &[DbClaim]) -> io::Result<CopiedFiles> {
     let mut hidden = OsString::from(".");
     hidden.push(to.file_name().unwrap_or_default());
     hidden.push(format!(".{}.moving", std::process::id()));
     let hidden = to.with_file_name(hidden);
     // For nobody else until it may be seen by whoever saw the run.
     fs::DirBuilder::new().mode(0o700).create(&hidden)?;
-    let mut copied = Copied::new();
+    let mut copied = CopiedFiles::new();
     let done = copy(from, &hidden, claims, &mut copied)
         .and_then(|()| fs::set_permissions(&hidden, fs::metadata(from)?.permissions()))
         .and_then(|()| rename(&hidden, to));
@@ -161,7 +161,7 @@ fn copy_beside(from: &Path, to: &Path, claims: &[DbClaim]) -> io::Result<Copied>
 
 /// Copies what is in one directory into another, compares it, and makes it durable. The locks of `claims` are not
 /// copied.
-fn copy(from: &Path, to: &Path, claims: &[DbClaim], copied: &mut Copied) -> io::Result<()> {
+fn copy(from: &Path, to: &Path, claims: &[DbClaim], copied: &mut CopiedFiles) -> io::Result<()> {
     let is_claimed = claims.iter().any(|claim| claim.dir() == from);
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -211,7 +211,7 @@ fn compare(one: &Path, other: &Path) -> io::Result<()> {
 
 /// Removes what was copied: the databases, which are none from then on, and then everything else, but no file that changed
 /// and no directory into which something came since.
-fn remove_copied(copied: &Copied, claims: Vec<DbClaim>) -> Result<(), CliFailure> {
+fn remove_copied(copied: &CopiedFiles, claims: Vec<DbClaim>) -> Result<(), CliFailure> {
     for claim in claims {
         let dir = claim.dir().to_path_buf();
         let kept = |error| CliFailure::Failed(format!("copied, but {} is not removed: {error}", dir.display()));

@@ -186,21 +186,43 @@ fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+const CSV_COLUMNS: [&str; 20] = [
+    "node",
+    "is_head",
+    "url",
+    "state",
+    "reason",
+    "since",
+    "reported_ms",
+    "lag_ms",
+    "samples",
+    "series",
+    "bytes",
+    "cpu_seconds",
+    "memory_bytes",
+    "leaves",
+    "version",
+    "pid",
+    "host",
+    "data",
+    "clock_offset_us",
+    "last_error",
+];
+
 fn csv(nodes: &[Listed]) -> String {
-    let mut text = String::from(
-        "node,is_head,url,state,reason,since,reported_ms,lag_ms,samples,series,bytes,cpu_seconds,memory_bytes,leaves,\
-         version,pid,host,data,clock_offset_us,last_error\n",
-    );
+    let mut table = ::csv::Writer::from_writer(Vec::new());
+    // Writing to memory cannot fail, and each row has as many cells as there are columns.
+    table.write_record(CSV_COLUMNS).unwrap_or_default();
     for node in nodes {
         let figures = &node.figures;
         let since = DateTime::from_timestamp_micros(node.since_us).unwrap_or_default();
         let number = |value: Option<i64>| value.map_or(String::new(), |value| value.to_string());
-        let cells = [
-            quoted(&node.node),
+        let cells: [String; CSV_COLUMNS.len()] = [
+            node.node.clone(),
             node.is_head.to_string(),
-            quoted(&node.url),
+            node.url.clone(),
             node.state.to_string(),
-            quoted(node.reason.as_deref().unwrap_or_default()),
+            node.reason.clone().unwrap_or_default(),
             since.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
             node.reported_ms.map_or(String::new(), |ago| ago.to_string()),
             number(figures.lag_ms),
@@ -210,22 +232,16 @@ fn csv(nodes: &[Listed]) -> String {
             figures.cpu_seconds.to_string(),
             figures.memory_bytes.to_string(),
             figures.leaves.to_string(),
-            quoted(&node.version),
+            node.version.clone(),
             node.pid.to_string(),
-            quoted(&node.host),
-            quoted(&node.data.display().to_string()),
+            node.host.clone(),
+            node.data.display().to_string(),
             number(node.clock_offset_us),
-            quoted(node.last_error.as_deref().unwrap_or_default()),
+            node.last_error.clone().unwrap_or_default(),
         ];
-        text.push_str(&cells.join(","));
-        text.push('\n');
+        table.write_record(cells).unwrap_or_default();
     }
-    text
-}
-
-/// As RFC 4180 wants it.
-fn quoted(text: &str) -> String {
-    if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+    String::from_utf8(table.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl SavedRun {
             ([], []) => Ok(()),
             ([], others) => failed(format!("below it are databases that are not of this run: {}", listed(others))),
             (broken, _) => failed(format!(
-                "{} cannot be opened, so nobody knows of which run it is (`telem check` says why); name the databases",
+                "{} cannot be opened, so it is not known of which run it is (`telem check` says why); name the databases",
                 listed(broken)
             )),
         }

@@ -20,7 +20,7 @@ use telem_query::tsq::Fidelity;
 
 use super::collect::CollectArgs;
 use super::dragon::{self, DragonArgs, DragonHost};
-use super::proxy::ProxyArgs;
+use super::proxy_options::ProxyArgs;
 use super::{CliFailure, units};
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
@@ -29,7 +29,7 @@ use crate::join::Join;
 use crate::net::listen::DEFAULT_PORT;
 use crate::net::socket::SocketPlace;
 use crate::private_dir::{self, Privacy};
-use crate::saving::saved::Opened;
+use crate::saving::saved::OpenedDatabases;
 use crate::service::router::ProtocolOptions;
 use crate::service::{JobSharing, ServiceOptions, ServiceSource, TlsOptions};
 use crate::state::ServerLimits;
@@ -443,7 +443,7 @@ pub struct ServiceSummary {
 /// # Errors
 /// Usage for an invalid user or token.
 pub fn saved_options(
-    opened: Opened,
+    opened: OpenedDatabases,
     reach: ReachArgs,
     limits: &LimitArgs,
     shown: ServiceSummary,

@@ -21,7 +21,7 @@ use super::one_job::NamedRun;
 use crate::client::{Address, AnswerBody, Client, ClientError};
 use crate::footprint::raise_descriptor_limit;
 use crate::missing::{self, Lacking};
-use crate::saving::saved::{self, Opened, UnsoundPolicy};
+use crate::saving::saved::{self, OpenedDatabases, UnsoundPolicy};
 
 /// No other query waits for one in a process of its own.
 const LOCAL_DEADLINE: Duration = Duration::from_secs(3_600);
@@ -67,7 +67,7 @@ impl StrictArg {
 }
 
 /// Opens the databases that `dirs` are or hold as one, without changing anything, also while a server writes them.
-pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<Opened, CliFailure> {
+pub fn open_read_only(dirs: &[PathBuf], strict: StrictArg) -> Result<OpenedDatabases, CliFailure> {
     let databases = saved::databases(dirs).map_err(CliFailure::failed)?;
     if databases.len() > 1 {
         raise_descriptor_limit();

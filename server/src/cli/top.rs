@@ -119,7 +119,7 @@ impl Drop for OwnedTask {
 }
 
 /// What a poll came to.
-enum Polled {
+enum PollOutcome {
     Answer(Box<TopAnswer>),
     Away(String),
     /// Nothing more comes.
@@ -149,9 +149,9 @@ async fn watch(poll: TopPoll, mut state: TopState, interval: Duration) -> Result
                 }
             }
             came = polled.recv(), if polls => match came {
-                Some(Polled::Answer(answer)) => state.take(*answer),
-                Some(Polled::Away(why)) => state.notice = Some(why),
-                Some(Polled::Over(why)) => (state.notice, polls) = (why.or(state.notice.take()), false),
+                Some(PollOutcome::Answer(answer)) => state.take(*answer),
+                Some(PollOutcome::Away(why)) => state.notice = Some(why),
+                Some(PollOutcome::Over(why)) => (state.notice, polls) = (why.or(state.notice.take()), false),
                 None => polls = false,
             },
             _ = resized.recv() => {}
@@ -161,7 +161,7 @@ async fn watch(poll: TopPoll, mut state: TopState, interval: Duration) -> Result
     }
 }
 
-async fn keep_polling(mut poll: TopPoll, interval: Duration, send: mpsc::Sender<Polled>) {
+async fn keep_polling(mut poll: TopPoll, interval: Duration, send: mpsc::Sender<PollOutcome>) {
     let clock = SystemClock::new();
     let mut away_since = None;
     loop {
@@ -170,19 +170,19 @@ async fn keep_polling(mut poll: TopPoll, interval: Duration, send: mpsc::Sender<
         let polled = match poll.next(now).await {
             Ok(answer) => {
                 away_since = None;
-                Polled::Answer(Box::new(answer))
+                PollOutcome::Answer(Box::new(answer))
             }
-            Err(WatchError::Failed(why)) => Polled::Over(Some(why)),
+            Err(WatchError::Failed(why)) => PollOutcome::Over(Some(why)),
             Err(WatchError::Away(why)) => {
                 let away = clock.monotonic().saturating_sub(*away_since.get_or_insert(now));
                 if away >= AWAY_MAX {
-                    Polled::Over(Some(format!("it has ended, or cannot be reached any more: {why}")))
+                    PollOutcome::Over(Some(format!("it has ended, or cannot be reached any more: {why}")))
                 } else {
-                    Polled::Away(format!("no answer for {} s: {why}", away.as_secs()))
+                    PollOutcome::Away(format!("no answer for {} s: {why}", away.as_secs()))
                 }
             }
         };
-        let mut is_over = matches!(polled, Polled::Over(_));
+        let mut is_over = matches!(polled, PollOutcome::Over(_));
         if send.send(polled).await.is_err() || is_over {
             return;
         }
@@ -190,7 +190,7 @@ async fn keep_polling(mut poll: TopPoll, interval: Duration, send: mpsc::Sender<
         is_over = away_since.is_none() && poll.is_over(now);
         if is_over {
             // Whoever has gone needs no end.
-            send.send(Polled::Over(None)).await.unwrap_or_default();
+            send.send(PollOutcome::Over(None)).await.unwrap_or_default();
             return;
         }
     }

@@ -47,7 +47,7 @@ impl Asker {
         Self { presence, walk: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Whose request this is.
+    /// The client that sent this request.
     pub fn of(request: &Request) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_else(|| Self::new(None))
     }

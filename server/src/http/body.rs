@@ -96,12 +96,12 @@ impl BodyBudget {
 }
 
 /// Bytes that hold their charge.
-struct Charged {
+struct ChargedBytes {
     bytes: Vec<u8>,
     _charge: MemoryCharge,
 }
 
-impl AsRef<[u8]> for Charged {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -133,7 +133,7 @@ pub async fn read(request: Request, limits: &BodyLimits) -> Result<Bytes, ApiErr
             limits.large.work(move |is_wanted| inflate(sent, &given, is_wanted)).await??
         }
     };
-    Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))
+    Ok(Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
 }
 
 /// Reads the body of `request` and does `work` on it: here if it is small, else beside the threads of the network, where

@@ -127,9 +127,18 @@ impl<'a> JobNodes<'a> {
     }
 }
 
+/// Where the description of a job is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DescriptionSource {
+    /// The telem that records: a job without an end runs.
+    Running,
+    /// A saved database: it is not known whether a job without an end runs.
+    Saved,
+}
+
 impl JobNodes<'_> {
-    /// A line a fact. `runs` says of a job without an end whether it runs; `until` is the time of its last sample.
-    pub fn write(&self, f: &mut fmt::Formatter<'_>, runs: bool, until: Option<&str>) -> fmt::Result {
+    /// A line a fact. `until` is the time of its last sample.
+    pub fn write(&self, f: &mut fmt::Formatter<'_>, source: DescriptionSource, until: Option<&str>) -> fmt::Result {
         let Self { job, nodes } = self;
         let text = |name: &str| job[name].as_str().map(shown);
         writeln!(f, "job        {}", name(job))?;
@@ -145,7 +154,7 @@ impl JobNodes<'_> {
             (Some(code), _, _) => format!("ended with exit code {code}"),
             (None, Some(signal), _) => format!("killed by signal {signal}"),
             (None, None, Some(_)) => "ended (how is not recorded)".to_owned(),
-            (None, None, None) if runs => "running".to_owned(),
+            (None, None, None) if source == DescriptionSource::Running => "running".to_owned(),
             (None, None, None) => "no end is recorded: it was killed, or it runs".to_owned(),
         };
         let time = |text: &str| DateTime::parse_from_rfc3339(text).ok().map(|time| time.with_timezone(&Utc));
@@ -154,10 +163,10 @@ impl JobNodes<'_> {
         write!(f, "state      {outcome}")?;
         if let Some((start, end)) = start.zip(end) {
             let micros = end.signed_duration_since(start).num_microseconds().unwrap_or(0).max(0);
-            let after = match (job["end"].is_string(), runs) {
+            let after = match (job["end"].is_string(), source) {
                 (true, _) => " after",
-                (false, true) => " for",
-                (false, false) => "; last sample after",
+                (false, DescriptionSource::Running) => " for",
+                (false, DescriptionSource::Saved) => "; last sample after",
             };
             write!(f, "{after} {}", human::stretch(micros))?;
         }

@@ -436,7 +436,7 @@ fn the_view_of_several_databases_makes_equal_keys_one_series_of_the_last() {
 #[test]
 fn a_database_that_could_not_be_opened_is_named_with_the_reason() {
     let error = telem_engine::Error::EmptyName { what: "a name" };
-    let unopened = [Unopened { dir: "/data/o'brien/n3".into(), error }];
+    let unopened = [UnopenedDatabase { dir: "/data/o'brien/n3".into(), error }];
     let text = info(&["a"]).without(&unopened).to_string();
     assert!(text.contains("\n  n3: LEFT OUT, "), "{text}");
     let json = serde_json::to_value(info(&["a"]).without(&unopened)).unwrap();

@@ -91,10 +91,19 @@ impl EndPace {
     }
 }
 
+/// What becomes of a job some of whose nodes did not join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShortCompany {
+    /// It goes on with those that did.
+    GoesOn,
+    /// It ends before the command starts.
+    EndsTheJob,
+}
+
 /// Everybody else.
 #[derive(Debug)]
 pub struct Company {
-    strict: bool,
+    short: ShortCompany,
     notes: Notes,
     clock: Arc<dyn Clock>,
     crew: Option<Crew>,
@@ -112,9 +121,9 @@ pub struct Company {
 }
 
 impl Company {
-    pub fn new(strict: bool, notes: Notes, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(short: ShortCompany, notes: Notes, clock: Arc<dyn Clock>) -> Self {
         Self {
-            strict,
+            short,
             notes,
             clock,
             crew: None,
@@ -193,7 +202,7 @@ impl Company {
             CrewEvent::Gathered { joined, wanted } => {
                 self.shown = None;
                 self.gathered = true;
-                if joined < wanted && self.strict {
+                if joined < wanted && self.short == ShortCompany::EndsTheJob {
                     let why = if self.missing.is_empty() { "too late".to_owned() } else { self.missing.join("; ") };
                     return Err(format!("{joined} of {} joined: {why}", counted(wanted as u64, "agent")));
                 }

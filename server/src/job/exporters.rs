@@ -19,7 +19,7 @@ use telem_engine::Clock;
 use super::mpi_profile::{self, COMPILER, MpiLibraryBuilder, MpiProfileError, Recipe};
 use crate::launch::Patience;
 
-/// Who compiles what needs no MPI.
+/// The compiler of what needs no MPI.
 const C_COMPILER: &str = "cc";
 /// The directory of the user's cache.
 const CACHE: &str = "exporters";

@@ -19,7 +19,7 @@ pub type Prepare = Box<dyn FnOnce(&dyn Patience) -> Result<Preparation, String> 
 /// What becomes of a recorder.
 #[derive(Debug)]
 pub enum Preparation {
-    Serve(Box<Prepared>),
+    Serve(Box<PreparedJob>),
     /// Another process records this node, and is reached so.
     Elsewhere {
         environment: Vec<(String, OsString)>,
@@ -31,7 +31,7 @@ pub enum Preparation {
 }
 
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedJob {
     pub options: ServiceOptions,
     pub places: Places,
     /// Agents that it is to start.

@@ -28,14 +28,14 @@ use url::Url;
 pub use self::event::Event;
 use super::child::Ending;
 use super::command::CommandProcess;
-use super::company::{Company, EndPace, Tally};
+use super::company::{Company, EndPace, ShortCompany, Tally};
 use super::link::{self, ToRecorder, ToSupervisor};
 use super::notes::{AtWork, Notes};
 use super::prepared::{Prepare, RunningService};
 use super::reverse::{ReverseTunnel, TunnelRoute};
 use super::service::ServiceThread;
 use super::signals::Caught;
-use super::summary::{CommandCourse, JobSummary};
+use super::summary::{CommandCourse, JobSummary, ServiceEnd};
 use super::usage::UsageWatch;
 use super::{HURRIED_TIMEOUT, STOP_TIMEOUT, describe, tunnel};
 use crate::config;
@@ -123,12 +123,13 @@ pub fn record(options: RecordOptions) {
     } = options;
     let service = ServiceThread::start(runtime, prepare, send.clone());
     let start = describe::Start { id, command, node, level, time: clock.now(), labels };
+    let short = if strict { ShortCompany::EndsTheJob } else { ShortCompany::GoesOn };
     let mut job = Job {
         service,
         up: None,
         wanted_tunnel: tunnel,
         tunnel: None,
-        company: Company::new(strict, notes, Arc::clone(&clock)),
+        company: Company::new(short, notes, Arc::clone(&clock)),
         stopped: false,
         command: None,
         usage: None,
@@ -320,7 +321,8 @@ impl Job {
         let tally = Tally::of(&ready);
         let queries = self.usage.take().map(|watch| watch.query_cpu_seconds());
         let energy = if self.stopped { self.energy(&ready) } else { Some(Vec::new()) };
-        let summary = JobSummary::of(&ready, self.stopped, saved).with(tally).after(course).beside(queries);
+        let service = if self.stopped { ServiceEnd::Ended } else { ServiceEnd::NotInTime };
+        let summary = JobSummary::of(&ready, service, saved).with(tally).after(course).beside(queries);
         summary.costing(energy).tell(self.notes);
         if complete {
             places.remove_live();

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::prepared::Prepare;
-use super::{Event, Preparation, Prepared, RunningService};
+use super::{Event, Preparation, PreparedJob, RunningService};
 use crate::launch::Patience;
 use crate::service::{self, Ready, ServiceError};
 use crate::settings;
@@ -25,12 +25,12 @@ pub struct ServiceThread {
 }
 
 /// That of the job for a service that is not there yet.
-struct Awaited {
+struct AwaitedJob {
     events: Sender<Event>,
     unwanted: Arc<AtomicBool>,
 }
 
-impl Patience for Awaited {
+impl Patience for AwaitedJob {
     fn ask(&self, time: Duration) {
         // The receiver is gone only when the process is about to end anyway.
         let _ = self.events.send(Event::Seeking(time));
@@ -46,7 +46,7 @@ impl ServiceThread {
     pub fn start(runtime: Runtime, prepare: Prepare, events: Sender<Event>) -> ServiceThread {
         let (stop, stopped) = oneshot::channel();
         let unwanted = Arc::new(AtomicBool::new(false));
-        let awaited = Awaited { events: events.clone(), unwanted: Arc::clone(&unwanted) };
+        let awaited = AwaitedJob { events: events.clone(), unwanted: Arc::clone(&unwanted) };
         let served = serve(prepare, awaited, async { stopped.await.unwrap_or(()) });
         let task = runtime.spawn(served);
         runtime.spawn(async move {
@@ -110,7 +110,7 @@ fn put_last(db: &Db, description: serde_json::Value) {
 
 async fn serve(
     prepare: Prepare,
-    awaited: Awaited,
+    awaited: AwaitedJob,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), String> {
     // Directories are made there, and any of them may hang.
@@ -128,7 +128,7 @@ async fn serve(
             return Ok(());
         }
     };
-    let Prepared { options, places, agents, claim, head } = prepared;
+    let PreparedJob { options, places, agents, claim, head } = prepared;
     let rest = Arc::new(Mutex::new(Some((places, agents, claim))));
     let ready = {
         let rest = Arc::clone(&rest);

@@ -48,9 +48,9 @@ pub struct Received {
 
 impl Received {
     /// Whether the job may have to be given it: `false` for telem's own limits, and when the terminal already did.
-    pub fn is_for_the_job(self, session_leader: bool) -> bool {
+    pub fn is_for_the_job(self, standing: Standing) -> bool {
         // A terminal that hangs up tells the leader of its session alone.
-        self.sent || (self.number == SIGHUP && session_leader)
+        self.sent || (self.number == SIGHUP && standing.leads_session)
     }
 
     /// Whether a terminal sends this to its foreground group.
@@ -201,6 +201,9 @@ mod tests {
 
     use super::*;
 
+    const LEADER: Standing = Standing { leads_session: true, is_a_shells_job: false };
+    const MEMBER: Standing = Standing { leads_session: false, is_a_shells_job: false };
+
     const fn got(number: i32, sent: bool) -> Received {
         Received { number, sent }
     }
@@ -208,11 +211,11 @@ mod tests {
     #[test]
     fn what_was_sent_to_telem_is_passed_on_and_what_the_terminal_sent_is_not() {
         for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGURG] {
-            assert!(got(signal, true).is_for_the_job(false), "{signal}");
-            assert!(!got(signal, false).is_for_the_job(false), "{signal}");
+            assert!(got(signal, true).is_for_the_job(MEMBER), "{signal}");
+            assert!(!got(signal, false).is_for_the_job(MEMBER), "{signal}");
         }
-        assert!(got(SIGHUP, false).is_for_the_job(true), "a hang-up reaches the session's leader only");
-        assert!(!got(SIGINT, false).is_for_the_job(true));
+        assert!(got(SIGHUP, false).is_for_the_job(LEADER), "a hang-up reaches the session's leader only");
+        assert!(!got(SIGINT, false).is_for_the_job(LEADER));
         assert!(got(SIGINT, false).is_of_a_terminal() && !got(SIGINT, true).is_of_a_terminal());
     }
 
@@ -222,7 +225,7 @@ mod tests {
         assert!(was_sent(kill, Some(1), 42) && was_sent(kill, Some(0), 42) && was_sent(Cause::Unknown, None, 42));
         assert!(!was_sent(Cause::Kernel, None, 42));
         assert!(!was_sent(kill, Some(42), 42), "a write beyond the limit of a file's size");
-        assert!(!got(SIGXFSZ, false).is_for_the_job(true) && got(SIGXFSZ, false).is_harmless());
+        assert!(!got(SIGXFSZ, false).is_for_the_job(LEADER) && got(SIGXFSZ, false).is_harmless());
     }
 
     #[test]

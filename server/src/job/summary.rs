@@ -69,11 +69,21 @@ pub struct JobSummary {
     course: Option<CommandCourse>,
 }
 
+/// Whether the service ended in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceEnd {
+    /// Whether or not it closed its database.
+    Ended,
+    /// It may hang in its locks.
+    NotInTime,
+}
+
 impl JobSummary {
-    /// `ended`: the service has, whether or not it closed its database.
-    pub fn of(ready: &Ready, ended: bool, saved: Option<Saved>) -> Self {
-        // One that has not may hang in its locks.
-        let contents = if ended { ready.db.info().ok() } else { None };
+    pub fn of(ready: &Ready, service: ServiceEnd, saved: Option<Saved>) -> Self {
+        let contents = match service {
+            ServiceEnd::Ended => ready.db.info().ok(),
+            ServiceEnd::NotInTime => None,
+        };
         let whole = ready.db.is_closed() || saved.as_ref().is_some_and(|saved| saved.failed.is_none());
         let losses = ready.writer.as_ref().map(|writer| Losses::of(&writer.stats(), whole)).unwrap_or_default();
         Self {

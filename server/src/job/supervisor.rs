@@ -362,7 +362,7 @@ impl Supervisor {
             }
             return;
         }
-        let wanted = got.is_for_the_job(self.standing.leads_session) || (stands_apart && got.is_of_a_terminal());
+        let wanted = got.is_for_the_job(self.standing) || (stands_apart && got.is_of_a_terminal());
         if !wanted || (!stands_apart && got.sent && self.was_sent_to_the_group(number)) {
             return;
         }

@@ -117,7 +117,7 @@ pub fn launching() -> Vec<LimitRow> {
             "wait of a recorder for the head (`HEAD_TIMEOUT`), of the other tasks for their node's recorder \
              (`KEEPER_TIMEOUT`)",
             format!("{}; {} while it lives", time(HEAD_TIMEOUT), time(KEEPER_TIMEOUT)),
-            "alone; recorded by nobody else",
+            "alone; no other recorder records it",
         ),
         LimitRow::new(
             "wait of the head for a task that keeps its node to give it up (`HANDOVER_TIMEOUT`)",

@@ -34,7 +34,7 @@ pub fn proxy() -> Vec<LimitRow> {
             "another run begins",
         ),
         LimitRow::new(
-            "jobs that wait for that while nobody polls the server (`RETURNING_MAX`)",
+            "jobs that wait for that while no proxy polls the server (`RETURNING_MAX`)",
             count(runs::RETURNING_MAX),
             "those that ended first do not go on",
         ),

@@ -27,7 +27,7 @@ use crate::missing;
 use crate::protocols::proxy::calls::ProxyCall;
 use crate::protocols::proxy::reply;
 use crate::protocols::proxy::scrapes::LINEAGE;
-use crate::protocols::proxy::scrapes::node::OWN_NODE;
+use crate::protocols::proxy::scrapes::fetch::OWN_NODE;
 use crate::slots;
 
 /// How to reach the head, while there is one.
@@ -61,7 +61,7 @@ pub fn over(router: Router, head: InSight, node: &str, limits: BodyLimits) -> Ro
     router.layer(middleware::from_fn_with_state(forward, forwarded))
 }
 
-/// Who answers a request.
+/// The node that answers a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answerer {
     /// This node: it is about what it has, or tells it something.

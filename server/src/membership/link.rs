@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use telem_engine::Clock;
 use url::Url;
 
-use super::messages::{self, JoinRequest, Joined, Leave, NodeReport, Reported};
+use super::messages::{self, JoinAnswer, JoinRequest, Leave, NodeReport, ReportAnswer};
 use crate::client::{Address, Client, ClientConnection, ClientError};
 use crate::join::Join;
 use crate::state::VERSION;
@@ -70,7 +70,7 @@ pub struct Link {
     address: Address,
     clock: Arc<dyn Clock>,
     incarnation: String,
-    pub joined: Joined,
+    pub joined: JoinAnswer,
     seq: u64,
     round_trip: Option<Duration>,
 }
@@ -113,7 +113,7 @@ impl Link {
             dragon_moved: identity.dragon_moved.clone(),
             now_us: clock.now().micros(),
         };
-        let joined: Joined = exchange(&mut line, &address, messages::JOIN, &request).await?;
+        let joined: JoinAnswer = exchange(&mut line, &address, messages::JOIN, &request).await?;
         if joined.job != join.job {
             let found = format!("that it is of job '{}'", joined.job);
             return Err(LinkError::NoHead { address, found });
@@ -135,7 +135,7 @@ impl Link {
     ///
     /// # Errors
     /// After any of them this is of no use.
-    pub async fn report(&mut self, filled: impl FnOnce(&mut NodeReport)) -> Result<Reported, LinkError> {
+    pub async fn report(&mut self, filled: impl FnOnce(&mut NodeReport)) -> Result<ReportAnswer, LinkError> {
         let mut report = NodeReport {
             node: self.joined.node.clone(),
             incarnation: self.incarnation.clone(),
@@ -233,7 +233,7 @@ async fn send(
 
 /// Whether a join file is still that of the life that an agent leads.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Renewed {
+pub enum JoinFileState {
     /// It says the same, or cannot be read, or is another job's.
     No,
     /// The head is elsewhere.
@@ -243,23 +243,23 @@ pub enum Renewed {
 }
 
 /// Reads the join file again, if it is one.
-pub fn renewed(path: &Path, join: &Join) -> Renewed {
+pub fn renewed(path: &Path, join: &Join) -> JoinFileState {
     if path == Path::new("-") {
-        return Renewed::No;
+        return JoinFileState::No;
     }
     match Join::read(path) {
-        Ok(now) if now == *join => Renewed::No,
+        Ok(now) if now == *join => JoinFileState::No,
         Ok(now) if now.job != join.job => {
             tracing::warn!(path = %path.display(), job = now.job, "the join file now belongs to another job");
-            Renewed::No
+            JoinFileState::No
         }
         Ok(now) if (&now.token, &now.certificate, &now.key) == (&join.token, &join.certificate, &join.key) => {
-            Renewed::Moved(Box::new(now))
+            JoinFileState::Moved(Box::new(now))
         }
-        Ok(now) => Renewed::Anew(Box::new(now)),
+        Ok(now) => JoinFileState::Anew(Box::new(now)),
         Err(error) => {
             tracing::debug!(%error, "the join file cannot be read again");
-            Renewed::No
+            JoinFileState::No
         }
     }
 }

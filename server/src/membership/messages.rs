@@ -40,7 +40,7 @@ pub struct JoinRequest {
 
 /// It does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Joined {
+pub struct JoinAnswer {
     /// The name that it has got.
     pub node: String,
     pub job: String,
@@ -94,7 +94,7 @@ pub struct Figures {
 
 /// The answer to a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reported {
+pub struct ReportAnswer {
     /// How many of the node's series the head knows; `None` where it does not want to.
     #[serde(default)]
     pub known: Option<u32>,

@@ -16,7 +16,7 @@ use telem_engine::Timestamp;
 use url::Url;
 
 use self::offset::Offset;
-use super::messages::{Figures, JoinRequest, Joined, Leave, Listed, Liveness, NodeReport, Reported};
+use super::messages::{Figures, JoinAnswer, JoinRequest, Leave, Listed, Liveness, NodeReport, ReportAnswer};
 use crate::config;
 use crate::join::is_compatible;
 
@@ -68,7 +68,7 @@ pub enum NodeRefusal {
 /// What a report is answered with, and means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    pub answer: Reported,
+    pub answer: ReportAnswer,
     /// The node had been silent for too long, or gone.
     pub is_back: bool,
 }
@@ -134,7 +134,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`NodeRefusal`].
-    pub fn join(&mut self, request: &JoinRequest, now: Moment) -> Result<Joined, NodeRefusal> {
+    pub fn join(&mut self, request: &JoinRequest, now: Moment) -> Result<JoinAnswer, NodeRefusal> {
         if !is_compatible(&request.version, &self.head.version) {
             return Err(NodeRefusal::Version { ours: self.head.version.clone(), theirs: shortened(&request.version) });
         }
@@ -153,7 +153,7 @@ impl Registry {
                 self.nodes.insert(node.clone(), RegistryEntry::new(request, url, now));
             }
         }
-        Ok(Joined { node, job: self.head.job.clone(), head_incarnation: self.head.incarnation.clone() })
+        Ok(JoinAnswer { node, job: self.head.job.clone(), head_incarnation: self.head.incarnation.clone() })
     }
 
     fn name_for(&self, request: &JoinRequest) -> Result<String, NodeRefusal> {
@@ -196,7 +196,7 @@ impl Registry {
     pub fn report(&mut self, report: NodeReport, now: Moment) -> Result<Heard, NodeRefusal> {
         let is_ending = self.is_ending;
         let entry = self.entry(&report.node, &report.incarnation)?;
-        let answer = Reported { known: None, end: is_ending };
+        let answer = ReportAnswer { known: None, end: is_ending };
         if entry.seq.is_some_and(|seq| seq >= report.seq) {
             return Ok(Heard { answer, is_back: false });
         }

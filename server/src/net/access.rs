@@ -8,8 +8,9 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::guest::{PlaceFor, StrangerSource};
-use super::owner::{OwnerLookup, SocketHold, SocketOwner};
+use super::owner::OwnerLookup;
+use super::places::{PlaceFor, StrangerSource};
+use super::socket_row::{SocketHold, SocketOwner};
 use crate::cors::Cors;
 use crate::http::ApiError;
 use crate::http::asker::PathPrefix;
@@ -59,7 +60,7 @@ pub struct Rules {
     token: Token,
     uids: BTreeSet<u32>,
     own_uid: u32,
-    /// Whose pages a browser here may let ask.
+    /// The origins whose pages may send requests from a browser here.
     pages: Cors,
     /// Over TCP everybody needs the token.
     is_token_required: bool,
@@ -90,12 +91,12 @@ const TOKEN_PATH: &str = "/t/";
 /// The same as it is told.
 pub const TOKEN_PATH_SHOWN: &str = "/t/...";
 
-/// Who can read what is said on a connection.
+/// The parties that can read what is said on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireSecrecy {
     /// Its two ends only.
     Secret,
-    /// Who is between them.
+    /// Anybody between its ends, too.
     Plain,
     /// The same, where TLS is spoken and this client does not.
     PlainBesideTls,
@@ -149,9 +150,9 @@ impl Rules {
         Self { pages, ..self }
     }
 
-    /// Whether everybody needs the token over TCP. Who stands behind a tunnel looks like its owner.
-    pub fn with_token_of_all(self, is_token_required: bool) -> Self {
-        Self { is_token_required, ..self }
+    /// Over TCP everybody needs the token then. Who stands behind a tunnel looks like its owner.
+    pub fn with_token_of_all(self) -> Self {
+        Self { is_token_required: true, ..self }
     }
 
     /// Whether this only asks if a page may ask: a browser sends no token with that.
@@ -164,7 +165,7 @@ impl Rules {
         self.pages.admits(headers)
     }
 
-    /// Whose a connection is, as far as that takes no time.
+    /// The owner of a connection, as far as that takes no time.
     pub fn of_tcp(&self, stream: &TcpStream, owners: &OwnerLookup) -> FirstLook {
         let (ours, theirs) = match (stream.local_addr(), stream.peer_addr()) {
             (Ok(ours), Ok(theirs)) => (ours, theirs),
@@ -184,7 +185,7 @@ impl Rules {
         }
     }
 
-    /// Whose a connection is, once that was looked up.
+    /// The owner of a connection, once that was looked up.
     pub async fn after(&self, look: FirstLook, owners: &OwnerLookup) -> Access {
         match look {
             FirstLook::Known(access) => access,

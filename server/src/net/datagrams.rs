@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::access::{Access, Rules};
-use super::owner::{SocketHold, SocketOwner};
 use super::proc_net;
+use super::socket_row::{SocketHold, SocketOwner};
 use crate::protocol::DatagramService;
 
 /// Largest datagram that UDP has.

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::owner::{SocketOwner, SocketRow};
+use super::socket_row::{SocketOwner, SocketRow};
 
 /// Tables are read up to here: some 400,000 sockets.
 const TABLE_BYTES_MAX: u64 = 64 << 20;

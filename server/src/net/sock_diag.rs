@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::owner::SocketRow;
+use super::socket_row::SocketRow;
 
 /// Numbers of the kernel's interface (linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h), the same on every machine.
 const AF_NETLINK: i32 = 16;

@@ -24,12 +24,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::access::{Access, Rules};
-use super::guest::{ConnectionPlaces, PlaceFor, StrangerSource};
 use super::listen::{BoundListener, ListenError, listen};
-use super::owner::{self, SocketHold, SocketOwner};
+use super::owner;
+use super::places::{ConnectionPlaces, PlaceFor, StrangerSource};
 use super::proc_net;
 use super::sniff::{self, FirstByte, first_byte};
 use super::socket::{self, Socket, SocketError, SocketPlace};
+use super::socket_row::{SocketHold, SocketOwner};
 use super::{Listeners, Services, serve};
 use crate::cors::Cors;
 use crate::protocol::Protocol as _;

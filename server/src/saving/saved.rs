@@ -17,7 +17,7 @@ use std::thread;
 use rustix::process::{Resource, getrlimit};
 use telem_engine::check;
 use telem_engine::disk::OsDisk;
-use telem_engine::{Clock, DATABASE_FOLDERS, Db, Options, Unopened};
+use telem_engine::{Clock, DATABASE_FOLDERS, Db, Options, UnopenedDatabase};
 use telem_query::MissingNode;
 
 use crate::client::Address;
@@ -68,12 +68,12 @@ pub enum UnsoundPolicy {
 
 /// Databases that are open as one, and those that could not be.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedDatabases {
     pub db: Db,
-    pub unopened: Vec<Unopened>,
+    pub unopened: Vec<UnopenedDatabase>,
 }
 
-impl Opened {
+impl OpenedDatabases {
     /// The nodes that answers lack: those of databases that could not be opened. A saved node has its directory's name.
     pub fn absent(&self) -> Vec<MissingNode> {
         let absent = self.unopened.iter().map(|one| MissingNode {
@@ -101,13 +101,17 @@ impl Opened {
 ///
 /// # Errors
 /// That of the first database that cannot be opened; where such are left out, only when none can.
-pub fn open(databases: &[PathBuf], unsound: UnsoundPolicy, clock: Arc<dyn Clock>) -> Result<Opened, SavedError> {
+pub fn open(
+    databases: &[PathBuf],
+    unsound: UnsoundPolicy,
+    clock: Arc<dyn Clock>,
+) -> Result<OpenedDatabases, SavedError> {
     let options = engine_options(databases.len(), clock);
     let (db, unopened) = match unsound {
         UnsoundPolicy::Fail => (Db::open_together(databases, options)?, Vec::new()),
         UnsoundPolicy::LeaveOut => Db::open_together_but(databases, options)?,
     };
-    Ok(Opened { db, unopened })
+    Ok(OpenedDatabases { db, unopened })
 }
 
 /// With what `databases` are opened to be read: as many segments stay open with their runs in memory as that many nodes

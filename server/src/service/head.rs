@@ -165,7 +165,7 @@ impl ServiceHead {
     }
 
     /// Writes the join file, if there is to be one.
-    pub async fn publish(&self) -> Result<Option<Published>, ServiceError> {
+    pub async fn publish(&self) -> Result<Option<PublishedJoinFile>, ServiceError> {
         let Some(path) = &self.file else { return Ok(None) };
         let before = Other::of(path, &self.join.head).await;
         if let Some(Other { head, .. }) = &before {
@@ -175,18 +175,18 @@ impl ServiceHead {
                  end one of the two, or name another file for it"
             );
         }
-        Ok(Some(Published { file: self.join.publish(path)?, before }))
+        Ok(Some(PublishedJoinFile { file: self.join.publish(path)?, before }))
     }
 }
 
 /// A join file, and the head whose it was before.
 #[derive(Debug)]
-pub(super) struct Published {
+pub(super) struct PublishedJoinFile {
     file: JoinFile,
     before: Option<Other>,
 }
 
-impl Published {
+impl PublishedJoinFile {
     /// Removes it; or gives it back to the head whose it was, if that still lives.
     pub async fn withdraw(self) {
         if let Some(before) = self.before

@@ -12,7 +12,7 @@ use telem_query::Queries;
 use telem_query::cluster::Members;
 use tokio::net::TcpListener;
 
-use super::head::{self, Published, ServiceHead, ServiceKeys};
+use super::head::{self, PublishedJoinFile, ServiceHead, ServiceKeys};
 use super::{JobSharing, Ready, ServiceError, ServiceOptions, ServiceSource, noteworthy, router};
 use crate::config;
 use crate::connection::{Connection, ConnectionFile, FILE_NAME};
@@ -48,7 +48,7 @@ pub(super) struct ServiceParts {
     /// Held until the last request is answered.
     pub connection_file: ConnectionFile,
     /// `None` where this is no head, or is to write none.
-    pub join_file: Option<Published>,
+    pub join_file: Option<PublishedJoinFile>,
     /// The YAML that tells of Dragon's port.
     pub dragon_files: Option<DragonFiles>,
     /// Where jobs share the server.
@@ -129,14 +129,14 @@ pub(super) async fn build(
         tunnel,
     };
     let node = options.node.as_str().into();
+    let rules = Rules::new(keys.token, options.uid, options.allowed_uids.clone())
+        .with_pages(options.cors.clone())
+        .with_path_tokens(path_tokens(&options.protocols.proxy, address));
     Ok(ServiceParts {
         ready,
         listeners: Listeners { tcp, tls, socket: Some(socket), node, slots: slots.clone(), own },
         services,
-        rules: Rules::new(keys.token, options.uid, options.allowed_uids.clone())
-            .with_pages(options.cors.clone())
-            .with_token_of_all(options.is_token_required)
-            .with_path_tokens(path_tokens(&options.protocols.proxy, address)),
+        rules: if options.is_token_required { rules.with_token_of_all() } else { rules },
         limits,
         collectors,
         connection_file,
@@ -146,7 +146,7 @@ pub(super) async fn build(
     })
 }
 
-/// Who may show the token in a path: unchanged proxies of other nodes can do nothing else.
+/// The clients that may show the token in a path: unchanged proxies of other nodes can do nothing else.
 fn path_tokens(proxy: &ProxyOptions, address: SocketAddr) -> PathTokens {
     match (proxy.has_token_path, proxy.is_plain) {
         (false, _) => PathTokens::Off,

@@ -1,4 +1,4 @@
-//! Who of a job is at the other end: of a connection, or of one request.
+//! The process of a job at the other end of a connection, or of one request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,7 +52,7 @@ impl Drop for JobSeat {
     }
 }
 
-/// Who sends a request, where jobs share the server.
+/// The sender of a request, where jobs share the server.
 #[derive(Clone, Debug)]
 pub struct JobCaller {
     slots: Arc<JobSlots>,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::segments::node_of;
+use super::node::{is_node_name, node_of};
 use super::{Planner, SegmentPart};
 use crate::disk::{self, Disk};
 use crate::error::{Error, Result};
@@ -113,11 +113,6 @@ impl Hints {
             first_wal: number("first_wal"),
         }
     }
-}
-
-pub(super) fn is_node_name(text: &str) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    !text.is_empty() && text.len() <= 255 && text.bytes().all(good)
 }
 
 /// A manifest that is proven although it cannot be read as it is: one bit of it is turned around, or its first line is

@@ -5,22 +5,24 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::manifest::is_node_name;
-use super::{FILE_BYTES_MAX, Planner, SegmentPart};
-use crate::disk::{self, Disk};
+use super::node::{is_node_name, node_of};
+use super::{Planner, SegmentPart};
 use crate::error::Result;
 use crate::index::SeriesIndex;
-use crate::layout::{self, Layout, SEGMENTS};
+use crate::layout::{self, SEGMENTS};
 use crate::manifest::SegmentEntry;
 use crate::progress::Progress;
 use crate::repair::Act;
-use crate::repair::segments::{self, Examined, Hole, RepairSource};
+use crate::repair::segments::{self, Hole, RepairSource, SegmentFinding};
 use crate::segment::Run;
-use crate::segment::rebuild::{self, Label};
+use crate::segment::label::Label;
 use crate::series::SeriesId;
 
 impl Planner<'_> {
-    pub(super) fn judge_segments(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Vec<(String, Examined)>> {
+    pub(super) fn judge_segments(
+        &mut self,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Vec<(String, SegmentFinding)>> {
         let mut judged = Vec::new();
         if let Some(manifest) = self.manifest.clone() {
             for entry in &manifest.segments {
@@ -28,7 +30,7 @@ impl Planner<'_> {
                 let examined = match self.read(file, progress)? {
                     None => {
                         let why = "there is no such file".to_owned();
-                        Examined::Lost { why, entry: Some(entry.clone()), runs: Vec::new() }
+                        SegmentFinding::Lost { why, entry: Some(entry.clone()), runs: Vec::new() }
                     }
                     Some(bytes) => {
                         let path = self.layout.named(file);
@@ -47,7 +49,11 @@ impl Planner<'_> {
         Ok(judged)
     }
 
-    pub(super) fn choose_segments(&mut self, judged: Vec<(String, Examined)>, index: &SeriesIndex) -> Vec<SegmentPart> {
+    pub(super) fn choose_segments(
+        &mut self,
+        judged: Vec<(String, SegmentFinding)>,
+        index: &SeriesIndex,
+    ) -> Vec<SegmentPart> {
         let name = |id: SeriesId| index.key(id).map_or(format!("series {}", id.0), |key| key.to_string());
         let passed_over = if self.manifest.is_some() { BTreeMap::new() } else { superseded(&judged) };
         let mut parts = Vec::new();
@@ -62,10 +68,10 @@ impl Planner<'_> {
                 continue;
             }
             match examined {
-                Examined::Sound { entry, runs } if segments::in_order(&runs, index) => {
+                SegmentFinding::Sound { entry, runs } if segments::in_order(&runs, index) => {
                     parts.push(SegmentPart::Kept(entry));
                 }
-                Examined::Sound { entry, .. } => {
+                SegmentFinding::Sound { entry, .. } => {
                     let node = self.manifest.as_ref().map(|manifest| manifest.node.clone()).unwrap_or_default();
                     let label = Label::of(&entry, &node);
                     self.act(
@@ -76,11 +82,11 @@ impl Planner<'_> {
                     self.aside.insert(file.clone());
                     parts.push(SegmentPart::Made { file, label, source: RepairSource::Runs(entry) });
                 }
-                Examined::Damaged { why, label, source, holes, .. } => {
+                SegmentFinding::Damaged { why, label, source, holes, .. } => {
                     self.note_damage(&file, &why, &source, &holes, &name);
                     parts.push(SegmentPart::Made { file, label, source });
                 }
-                Examined::Lost { why, entry, runs } => {
+                SegmentFinding::Lost { why, entry, runs } => {
                     self.losses.push(segments::loss_of_all(&file, &why, entry.as_ref(), &runs, &name));
                     if self.disk.open(&self.layout.named(&file)).is_ok() {
                         self.set_aside(&file, why);
@@ -150,24 +156,18 @@ impl Planner<'_> {
     }
 }
 
-pub(super) fn node_of(disk: &dyn Disk, layout: &Layout, entry: &SegmentEntry) -> Option<String> {
-    let path = layout.named(&entry.file.file);
-    let bytes = disk::read_file(disk, &path, FILE_BYTES_MAX).ok()?;
-    rebuild::label(&path, &Bytes::from(bytes)).ok().map(|label| label.node)
-}
-
 /// Files of which another holds everything, and that other; and those that collide with another, which are lost.
-fn superseded(judged: &[(String, Examined)]) -> BTreeMap<String, (String, bool)> {
+fn superseded(judged: &[(String, SegmentFinding)]) -> BTreeMap<String, (String, bool)> {
     // Sound files first, then by the number in their name: a later file replaces those that it was made of.
     let mut order: Vec<(&String, &SegmentEntry, bool)> = Vec::new();
     let entries: Vec<(String, SegmentEntry, bool)> = judged
         .iter()
         .filter_map(|(file, examined)| {
-            let sound = matches!(examined, Examined::Sound { .. });
+            let sound = matches!(examined, SegmentFinding::Sound { .. });
             let entry = match examined {
-                Examined::Sound { entry, .. } => entry.clone(),
-                Examined::Damaged { label, .. } => label.entry(file.clone(), &[]),
-                Examined::Lost { .. } => return None,
+                SegmentFinding::Sound { entry, .. } => entry.clone(),
+                SegmentFinding::Damaged { label, .. } => label.entry(file.clone(), &[]),
+                SegmentFinding::Lost { .. } => return None,
             };
             Some((file.clone(), entry, sound))
         })
@@ -191,17 +191,19 @@ fn superseded(judged: &[(String, Examined)]) -> BTreeMap<String, (String, bool)>
     passed_over
 }
 
-fn entry_of(examined: &Examined) -> Option<&SegmentEntry> {
+fn entry_of(examined: &SegmentFinding) -> Option<&SegmentEntry> {
     match examined {
-        Examined::Sound { entry, .. } => Some(entry),
-        Examined::Lost { entry, .. } => entry.as_ref(),
-        Examined::Damaged { source: RepairSource::Runs(entry) | RepairSource::Healed(entry), .. } => Some(entry),
-        Examined::Damaged { .. } => None,
+        SegmentFinding::Sound { entry, .. } => Some(entry),
+        SegmentFinding::Lost { entry, .. } => entry.as_ref(),
+        SegmentFinding::Damaged { source: RepairSource::Runs(entry) | RepairSource::Healed(entry), .. } => Some(entry),
+        SegmentFinding::Damaged { .. } => None,
     }
 }
 
-fn runs_of(examined: &Examined) -> &[Run] {
+fn runs_of(examined: &SegmentFinding) -> &[Run] {
     match examined {
-        Examined::Sound { runs, .. } | Examined::Damaged { runs, .. } | Examined::Lost { runs, .. } => runs,
+        SegmentFinding::Sound { runs, .. }
+        | SegmentFinding::Damaged { runs, .. }
+        | SegmentFinding::Lost { runs, .. } => runs,
     }
 }

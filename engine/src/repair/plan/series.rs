@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::layout::SERIES;
 use crate::manifest::{FileEntry, SeriesEntry};
 use crate::progress::Progress;
-use crate::repair::segments::{Examined, why};
+use crate::repair::segments::{SegmentFinding, why};
 use crate::repair::series::{self, FoundKeys, SeriesPart};
 use crate::repair::{Act, flip};
 use crate::series::SeriesKey;
@@ -54,11 +54,11 @@ impl Planner<'_> {
         &mut self,
         found: &[FoundKeys],
         in_wal: &BTreeMap<u32, SeriesKey>,
-        judged: &[(String, Examined)],
+        judged: &[(String, SegmentFinding)],
     ) -> Result<series::SeriesChain> {
         let runs = judged.iter().flat_map(|(_, examined)| match examined {
-            Examined::Sound { runs, .. } | Examined::Damaged { runs, .. } => runs.as_slice(),
-            Examined::Lost { .. } => &[],
+            SegmentFinding::Sound { runs, .. } | SegmentFinding::Damaged { runs, .. } => runs.as_slice(),
+            SegmentFinding::Lost { .. } => &[],
         });
         let used = runs.map(|run| run.series.0.saturating_add(1)).max().unwrap_or(0);
         let named = self.manifest.as_ref().map_or(0, |manifest| manifest.series_count());

@@ -27,11 +27,12 @@ use parquet::schema::types::ColumnDescriptor;
 use zstd::bulk::Decompressor;
 use zstd::zstd_safe::get_frame_content_size;
 
-use super::delta::{self, DeltaPage};
-use super::{Loaded, corrupt, unreadable};
+use super::{LoadedSegment, unreadable};
 use crate::error::Result;
 use crate::guarded::guarded;
 use crate::segment::blocks::{Blocks, ReadAhead};
+use crate::segment::corrupt;
+use crate::segment::delta::{self, DeltaPage};
 use crate::segment::index::UNPACKED_PER_BYTE_MAX;
 
 /// Rows decoded at a time: of a column without gaps they stay in a near cache.
@@ -42,7 +43,7 @@ thread_local! {
     static UNPACKING: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-impl Loaded {
+impl LoadedSegment {
     /// Hands out the integers of one column in each of `ranges` (rows, sorted, apart, none empty), where none may be
     /// absent: the place of the range, from where in it, and these.
     pub(super) fn each_int(
@@ -58,7 +59,7 @@ impl Loaded {
         })
     }
 
-    /// As [`Loaded::each_int`], of floats.
+    /// As [`LoadedSegment::each_int`], of floats.
     pub(super) fn each_float(
         &self,
         name: &str,
@@ -108,7 +109,7 @@ impl Loaded {
     }
 }
 
-impl Loaded {
+impl LoadedSegment {
     /// Checks that each page has the rows that the page index says, by which a reader skips pages. No checksum of the
     /// file's own covers that index.
     ///
@@ -176,7 +177,7 @@ impl<'a> GroupPlace<'a> {
 
 /// One column of integers of a row group: what it has not as telem writes it, Parquet's reader reads.
 struct IntColumn<'a> {
-    loaded: &'a Loaded,
+    loaded: &'a LoadedSegment,
     name: &'a str,
     place: GroupPlace<'a>,
     column: usize,
@@ -187,7 +188,7 @@ struct IntColumn<'a> {
 }
 
 impl<'a> IntColumn<'a> {
-    fn open(loaded: &'a Loaded, place: GroupPlace<'a>, name: &'a str) -> Result<Self> {
+    fn open(loaded: &'a LoadedSegment, place: GroupPlace<'a>, name: &'a str) -> Result<Self> {
         let (column, locations) = place.column(&loaded.path, name)?;
         Ok(Self { loaded, name, place, column, locations, pages: None, other: None })
     }

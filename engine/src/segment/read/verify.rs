@@ -2,12 +2,13 @@
 
 use arrow::array::{TimestampMicrosecondArray, UInt32Array};
 
-use super::{Loaded, ValueColumns, column, corrupt};
+use super::{LoadedSegment, ValueColumns, column};
 use crate::disk::ReadFile;
 use crate::error::{Error, Result};
 use crate::manifest::SegmentEntry;
+use crate::segment::corrupt;
 use crate::segment::index::Run;
-use crate::segment::rebuild::{self, Label};
+use crate::segment::label::{Label, label_in};
 use crate::segment::summary::Summing;
 use crate::time::{TimeRange, Timestamp};
 
@@ -24,14 +25,14 @@ struct Current<'a> {
     summing: Option<Summing>,
 }
 
-impl Loaded {
+impl LoadedSegment {
     /// What the file says of itself in its footer.
     ///
     /// # Errors
     /// Corrupt when it does not.
     pub fn label(&self) -> Result<Label> {
         let footer = self.footer()?;
-        rebuild::label_in(&self.path, footer.metadata().file_metadata(), self.blocks.file().len())
+        label_in(&self.path, footer.metadata().file_metadata(), self.blocks.file().len())
     }
 
     /// Checks all bytes against `entry`, and that the columns hold what the run index says.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::slice;
 
-use super::{Loaded, within};
+use super::{LoadedSegment, within};
 use crate::error::Result;
 use crate::segment::decimal;
 use crate::segment::index::Run;
@@ -92,7 +92,7 @@ impl KnownTimes<'_> {
     }
 }
 
-impl Loaded {
+impl LoadedSegment {
     /// Hands the samples of `runs` (sorted by row, each once) in `range` to `take`, with the place of their run: those
     /// of one run in the order of time, in as many pieces as they come in.
     ///

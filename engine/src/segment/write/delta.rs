@@ -1,4 +1,4 @@
-//! Packs integers as differences (Parquet's DELTA_BINARY_PACKED): what [`DeltaPage`](super::super::read::DeltaPage)
+//! Packs integers as differences (Parquet's DELTA_BINARY_PACKED): what [`DeltaPage`](super::super::delta::DeltaPage)
 //! unpacks.
 //!
 //! A block is packed at once: its differences, the least of them, and how many bits what is above it needs. Where all

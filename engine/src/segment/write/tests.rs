@@ -18,7 +18,7 @@ use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS, schema};
 
 type Samples = Vec<(Timestamp, Value)>;
 
-fn encoded(runs: &[Samples]) -> Encoded {
+fn encoded(runs: &[Samples]) -> EncodedSegment {
     let mut writer = SegmentWriter::new("nid001", TimeRange::ALL, 3, 3).unwrap();
     for (series, samples) in runs.iter().enumerate() {
         writer.push(SeriesId(series as u32), samples).unwrap();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use telem_engine::Timestamp;
 
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::unwrapped::Unwrapped;
 
 /// How long a source may say nothing, at the least.
@@ -262,8 +262,8 @@ impl NodePower {
 
 impl Subject for NodePower {
     /// What it shows is found by others.
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(Found::Absent)
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(SourceState::Absent)
     }
 
     fn interval(&self) -> Duration {

@@ -12,9 +12,9 @@ use telem_engine::Timestamp;
 
 use super::PowerBoard;
 use crate::collect::inventory::DeviceKind;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::{fields, number};
 use crate::collect::unwrapped::Unwrapped;
 
@@ -138,13 +138,13 @@ impl Subject for PmCounters {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         match (self.files.is_empty(), self.stale) {
-            (true, _) => Found::alone(Found::Absent),
-            (false, None) => Found::alone(Found::Present),
+            (true, _) => SourceState::alone(SourceState::Absent),
+            (false, None) => SourceState::alone(SourceState::Present),
             (false, Some(age)) => Cow::Owned(vec![
-                Found::Present,
-                Found::Refused {
+                SourceState::Present,
+                SourceState::Refused {
                     path: self.directory.clone(),
                     why: format!("its figures are {} s old", age.as_secs()),
                     remedy: REMEDY,

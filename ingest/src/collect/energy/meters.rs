@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::PowerBoard;
-use crate::collect::gpu::sleep::{Wakefulness, wakefulness};
 use crate::collect::inventory::DeviceKind;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
+use crate::collect::sleep::{Wakefulness, wakefulness};
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::{fields, number};
 
 /// Most sensors that are looked at; those beyond it are left out.
@@ -105,8 +105,8 @@ impl Subject for PowerMeters {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.meters.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.meters.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn device_kind(&self) -> Option<DeviceKind> {

@@ -15,9 +15,9 @@ use telem_engine::Clock;
 use super::meters::{try_word, word};
 use super::{PowerBoard, joules};
 use crate::collect::inventory::DeviceKind;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::number;
 use crate::collect::unwrapped::Unwrapped;
 
@@ -141,15 +141,15 @@ impl Subject for Rapl {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         let mut found = Vec::new();
         if !self.zones.is_empty() {
-            found.push(Found::Present);
+            found.push(SourceState::Present);
         }
         if let Some((path, _, why)) = self.refused.first() {
-            found.push(Found::Refused { path: path.clone(), why: why.clone(), remedy: REMEDY });
+            found.push(SourceState::Refused { path: path.clone(), why: why.clone(), remedy: REMEDY });
         }
-        if found.is_empty() { Found::alone(Found::Absent) } else { Cow::Owned(found) }
+        if found.is_empty() { SourceState::alone(SourceState::Absent) } else { Cow::Owned(found) }
     }
 
     fn device_kind(&self) -> Option<DeviceKind> {

@@ -7,9 +7,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::collect::gpu::nvidia::tests::Hand;
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::{SourceState, Subject};
 
 /// A tree of files, and a database that has a series for each slot.
 struct Stage {
@@ -76,7 +76,7 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
     zone(&stage, "intel-rapl-mmio:0", "package-0", range, 1);
     let (mut rapl, mut node) = (stage.rapl(2), NodePower::new(&stage.board, PowerTicks::Counters));
     rapl.search();
-    assert_eq!(*rapl.found(), [Found::Present]);
+    assert_eq!(*rapl.found(), [SourceState::Present]);
     let first = 262_143.328_85 - 1.0 + 10.0;
     assert_eq!(
         stage.tick(&mut rapl, 10),
@@ -101,7 +101,7 @@ fn energy_is_exact_to_the_millijoule_over_wraps_and_the_nodes_is_that_of_package
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     rapl.search();
-    assert!(matches!(&rapl.found()[..], [Found::Present, Found::Refused { .. }]), "{:?}", rapl.found());
+    assert!(matches!(&rapl.found()[..], [SourceState::Present, SourceState::Refused { .. }]), "{:?}", rapl.found());
     stage.tick(&mut rapl, 14);
     assert_eq!(stage.tick(&mut node, 14), [""; 0], "nor is one package the node");
 }
@@ -111,18 +111,18 @@ fn what_may_not_be_read_is_told_with_what_helps() {
     let stage = Stage::new();
     let mut rapl = stage.rapl(2);
     rapl.search();
-    assert_eq!(*rapl.found(), [Found::Absent]);
+    assert_eq!(*rapl.found(), [SourceState::Absent]);
     stage.write("sys/class/powercap/intel-rapl:0/name", "package-0\n");
     stage.write("sys/class/powercap/intel-rapl:0/energy_uj/no_file", "");
     rapl.search();
-    let [Found::Refused { path, remedy, .. }] = &rapl.found()[..] else { panic!("{:?}", rapl.found()) };
+    let [SourceState::Refused { path, remedy, .. }] = &rapl.found()[..] else { panic!("{:?}", rapl.found()) };
     assert!(path.ends_with("intel-rapl:0/energy_uj") && remedy.contains("an administrator can"));
     assert_eq!(stage.tick(&mut rapl, 1), [""; 0]);
     // Somebody helped.
     fs::remove_dir_all(stage.root.path().join("sys/class/powercap/intel-rapl:0/energy_uj")).unwrap();
     zone(&stage, "intel-rapl:0", "package-0", 1_000, 2_000_000);
     rapl.search();
-    assert_eq!(*rapl.found(), [Found::Present]);
+    assert_eq!(*rapl.found(), [SourceState::Present]);
 }
 
 fn pm(stage: &Stage, name: &str, value: u64, unit: &str, micros: i64) {
@@ -158,11 +158,11 @@ fn crays_counters_have_the_time_of_their_measurement_and_old_ones_are_told() {
         ["node_power_watts[pm_counters] 610", "node_energy_joules_total[pm_counters] 9990"]
     );
     // It is gone.
-    assert_eq!(*counters.found(), [Found::Present]);
+    assert_eq!(*counters.found(), [SourceState::Present]);
     assert_eq!(stage.tick(&mut counters, 17), [""; 0]);
     let found = counters.found();
     assert!(
-        matches!(&found[..], [Found::Present, Found::Refused { why, .. }] if why == "its figures are 5 s old"),
+        matches!(&found[..], [SourceState::Present, SourceState::Refused { why, .. }] if why == "its figures are 5 s old"),
         "{found:?}"
     );
 }
@@ -209,7 +209,7 @@ fn of_several_meters_those_of_modules_are_the_node_and_of_unnamed_ones_none() {
         meter(&stage, number, info, 100);
     }
     meters.search();
-    assert_eq!(*meters.found(), [Found::Absent]);
+    assert_eq!(*meters.found(), [SourceState::Absent]);
 }
 
 #[test]

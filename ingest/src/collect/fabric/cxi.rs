@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::card;
 use crate::collect::devices::DEVICES_MAX;
 use crate::collect::inventory::{DeviceKind, InventoryEntry};
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::{fields, number};
 
 const READ_INTERVAL: Duration = Duration::from_secs(1);
@@ -145,12 +145,13 @@ impl CxiCard {
     }
 
     /// Whether its first item can be read.
-    fn found(&mut self, tree: &Tree) -> Found {
+    fn found(&mut self, tree: &Tree) -> SourceState {
         const REMEDY: &str = "an administrator can let users read it, or install a driver that tells it";
-        let refused = |path, error: std::io::Error| Found::Refused { path, why: error.to_string(), remedy: REMEDY };
+        let refused =
+            |path, error: std::io::Error| SourceState::Refused { path, why: error.to_string(), remedy: REMEDY };
         match self.sums.iter_mut().flat_map(|sum| &mut sum.items).next() {
             Some((item, _)) => match item.check() {
-                Ok(()) => Found::Present,
+                Ok(()) => SourceState::Present,
                 Err(error) => refused(item.path().to_path_buf(), error),
             },
             None => {
@@ -168,7 +169,7 @@ pub struct Cxi {
     tree: Tree,
     level: u8,
     cards: Vec<CxiCard>,
-    found: Vec<Found>,
+    found: Vec<SourceState>,
     /// As of the last search, until they are told.
     told: Option<Vec<InventoryEntry>>,
 }
@@ -206,8 +207,8 @@ impl Subject for Cxi {
         Some(DeviceKind::Nic)
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        if self.found.is_empty() { Found::alone(Found::Absent) } else { Cow::Borrowed(&self.found) }
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        if self.found.is_empty() { SourceState::alone(SourceState::Absent) } else { Cow::Borrowed(&self.found) }
     }
 
     fn interval(&self) -> Duration {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use super::{card, word};
 use crate::collect::inventory::{DeviceKind, InventoryEntry};
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
 use crate::collect::source::{Source, Tree, names_in};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::number;
 use crate::collect::unwrapped::{Unwrapped, sum_of};
 
@@ -180,8 +180,8 @@ impl Subject for InfiniBand {
         Some(DeviceKind::Nic)
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.ports.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.ports.is_empty() { SourceState::Absent } else { SourceState::Present })
     }
 
     fn interval(&self) -> Duration {

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::drm::{DrmCard, cards_of, number_of};
-use super::sleep::{Wakefulness, wakefulness};
 use super::slots::{MEMORY_USED, PROCESS_LEVEL, ProcessSlots, memory_percent};
 use super::{GpuRoll, GpuVendor, GpuView, PciAddress, intel};
 use crate::collect::processes::{WALK_INTERVAL, read, walk};
-use crate::collect::sampler::{Found, Subject};
 use crate::collect::series::{Out, Slot};
+use crate::collect::sleep::{Wakefulness, wakefulness};
+use crate::collect::subject::{SourceState, Subject};
 use crate::collect::text::{fields, lines, number};
 
 /// Most processes that are looked through, most open files of each, and most clients of all of them.
@@ -241,8 +241,12 @@ impl Subject for GpuClients {
         }
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        Found::alone(if self.intel.is_empty() && self.amd.is_empty() { Found::Absent } else { Found::Present })
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        SourceState::alone(if self.intel.is_empty() && self.amd.is_empty() {
+            SourceState::Absent
+        } else {
+            SourceState::Present
+        })
     }
 
     fn interval(&self) -> Duration {

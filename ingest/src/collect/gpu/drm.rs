@@ -14,12 +14,12 @@ use std::time::Duration;
 use rustix::io::Errno;
 use telem_engine::Timestamp;
 
-use super::sleep::{QuietWatch, Wakefulness, wakefulness};
 use super::{DeviceStatus, GpuIdentity, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
-use crate::collect::sampler::Found;
 use crate::collect::series::Out;
+use crate::collect::sleep::{QuietWatch, Wakefulness, wakefulness};
 use crate::collect::source::{Source, Tree};
+use crate::collect::subject::SourceState;
 use crate::collect::text::{fields, number};
 
 /// Most cards of a vendor that are read; those beyond are left out.
@@ -280,20 +280,20 @@ impl GpuSource for DrmGpus {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Vec<SourceState> {
         if self.cards.is_empty() {
-            return vec![Found::Absent];
+            return vec![SourceState::Absent];
         }
         let refused = |card: &AskedCard| {
             let mut all = card.refused_before.clone();
             all.extend(card.refused.clone());
-            all.into_iter().map(|(path, why)| Found::Refused {
+            all.into_iter().map(|(path, why)| SourceState::Refused {
                 path,
                 why,
                 remedy: "an administrator can let users read this file",
             })
         };
-        std::iter::once(Found::Present).chain(self.cards.iter().flat_map(refused)).collect()
+        std::iter::once(SourceState::Present).chain(self.cards.iter().flat_map(refused)).collect()
     }
 
     fn cards(&self) -> Vec<GpuIdentity> {

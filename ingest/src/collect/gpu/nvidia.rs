@@ -21,12 +21,12 @@ use telem_engine::Clock;
 pub use self::answers::read_for_parent;
 use self::frames::{CARDS_MAX, GpmProfile, NvidiaCard, NvidiaReading, OffCause, Throttled, XIDS_MAX};
 pub use self::reader::VendorReader;
-use self::reader::{NvidiaReader, ReaderState};
+use self::reader::{NvidiaReader, QuestionExtent, ReaderState};
 use super::{DeviceStatus, GpuIdentity, GpuPart, GpuPartKind, GpuReading, GpuSource, GpuVendor, PciAddress};
 use crate::collect::pace::Pace;
-use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::SourceState;
 use crate::collect::two_decimals;
 
 /// What is bounded, for the page of limits.
@@ -277,16 +277,16 @@ impl GpuSource for NvidiaGpus {
         }
     }
 
-    fn found(&self) -> Vec<Found> {
+    fn found(&self) -> Vec<SourceState> {
         if !self.is_open {
-            return vec![Found::Absent];
+            return vec![SourceState::Absent];
         }
         if let ReaderState::Off { why, cause } = self.reader.state() {
-            return vec![Found::Refused { path: self.tree.path(GATE), why: why.clone(), remedy: remedy(*cause) }];
+            return vec![SourceState::Refused { path: self.tree.path(GATE), why: why.clone(), remedy: remedy(*cause) }];
         }
-        let mut found = vec![Found::Present];
+        let mut found = vec![SourceState::Present];
         for gpu in self.gpus.values().filter(|gpu| !gpu.about.refused.is_empty()) {
-            found.push(Found::Refused {
+            found.push(SourceState::Refused {
                 path: self.tree.path("sys/bus/pci/devices").join(&gpu.about.pci),
                 why: format!("no permission to ask for {}", gpu.about.refused.join(", ")),
                 remedy: "an administrator can load the module nvidia with NVreg_RestrictProfilingToAdminUsers=0",
@@ -315,7 +315,8 @@ impl GpuSource for NvidiaGpus {
             return Vec::new();
         }
         let rare = self.rare.is_due(out) || self.rare_waits;
-        let answers = self.reader.ask(rare);
+        let extent = if rare { QuestionExtent::WithRare } else { QuestionExtent::Usual };
+        let answers = self.reader.ask(extent);
         self.rare_waits = rare && !answers.asked;
         if let Some(cards) = answers.cards {
             self.driver = self.reader.driver().to_owned();

@@ -21,8 +21,8 @@ struct PlayedSource {
 impl GpuSource for PlayedSource {
     fn search(&mut self) {}
 
-    fn found(&self) -> Vec<Found> {
-        vec![Found::Present]
+    fn found(&self) -> Vec<SourceState> {
+        vec![SourceState::Present]
     }
 
     fn cards(&self) -> Vec<GpuIdentity> {

@@ -13,8 +13,8 @@ use rustix::fs::stat;
 use telem_engine::Timestamp;
 
 use super::marks::{Mark, Marks};
+use super::own_series::OwnSeries;
 use super::reaped::{Name, Reaper};
-use super::series::OwnSeries;
 use super::{JobCommand, JobTarget};
 use crate::collect::processes::{Stat, parse_stat, pids, read};
 use crate::collect::source::Tree;

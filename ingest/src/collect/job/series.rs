@@ -9,10 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use telem_engine::Timestamp;
-
 use super::JobReading;
 use super::members::{EndedProcess, JobMembers, JobProcess};
+use super::own_series::{METRICS, apart};
 use super::reaped::{Name, UnseenTime};
 use crate::collect::cpu::TICKS_PER_SECOND;
 use crate::collect::series::{Out, Slot};
@@ -29,38 +28,7 @@ pub const SHORT_ALL_MAX: u32 = 4_096;
 /// Most commands and ranks that are combined, each under its own name; the others are `other`.
 pub const GROUPS_MAX: usize = 1_000;
 
-const METRICS: [&str; 3] =
-    ["job_process_cpu_seconds_total", "job_process_resident_memory_bytes", "job_process_threads"];
 const OTHER: &str = "other";
-
-/// The series of one process under one name.
-#[derive(Debug, Default)]
-pub struct OwnSeries {
-    slots: Option<[Slot; METRICS.len()]>,
-    /// Ticks of the process that are counted here.
-    ticks: u64,
-    last: Option<Timestamp>,
-}
-
-impl OwnSeries {
-    /// It goes on where `past` ends.
-    pub fn follow(&mut self, past: &OwnSeries) {
-        self.last = past.last;
-    }
-
-    pub fn is_alone(&self) -> bool {
-        self.slots.is_some()
-    }
-
-    /// From `met` to the last tick.
-    pub fn lived(&self, met: Timestamp) -> Duration {
-        self.last.map_or(Duration::ZERO, |last| apart(met, last))
-    }
-}
-
-fn apart(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::from_micros(u64::try_from(to.micros().saturating_sub(from.micros())).unwrap_or(0))
-}
 
 fn seconds(ticks: u64) -> f64 {
     ticks as f64 / TICKS_PER_SECOND

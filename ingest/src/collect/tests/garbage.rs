@@ -60,7 +60,7 @@ fn parse_as_everything(text: &[u8]) {
     gpu::amd::parse_errors(text);
     gpu::clients::parse_fdinfo(text);
     gpu::clients::parse_place(text);
-    gpu::sleep::of_status(text);
+    sleep::of_status(text);
 }
 
 proptest! {

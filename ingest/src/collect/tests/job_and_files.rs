@@ -1,7 +1,8 @@
 //! The job's control group, fabrics and file systems where something is missing, refused, gone or hanging.
 
 use super::*;
-use crate::collect::sampler::{Found, Part};
+use crate::collect::sampler::Part;
+use crate::collect::subject::SourceState;
 
 const SCOPE: &str = "system.slice/slurmstepd.scope";
 
@@ -10,7 +11,7 @@ fn group(world: &World, path: &str) {
     world.write(&format!("sys/fs/cgroup/{path}/cgroup.type"), "domain\n");
 }
 
-fn found(world: &World, part: Part, of: &str) -> Vec<Found> {
+fn found(world: &World, part: Part, of: &str) -> Vec<SourceState> {
     world.sampler.found(part).into_iter().find(|(name, _)| *name == of).unwrap().1
 }
 
@@ -108,7 +109,7 @@ fn lustre_that_only_root_may_read_is_told_with_what_remains() {
     fs::remove_dir(&stats).unwrap();
     fs::write(&stats, "open 3 samples [regs]\n").unwrap();
     assert_eq!(text(&[world.tick(61)]), "tick 1\nlustre_client_operations_total{fs=scratch} 3\n");
-    assert_eq!(found(&world, Part::FileSystems, "Lustre"), [Found::Present]);
+    assert_eq!(found(&world, Part::FileSystems, "Lustre"), [SourceState::Present]);
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn a_slingshot_card_whose_items_cannot_be_read_is_told_and_the_others_go_on() {
     world.write("sys/class/cxi/cxi2/device/uevent", "");
     assert_eq!(text(&[world.tick(1)]), "tick 1\ncxi_transmitted_bytes_total{device=cxi1} 7\n");
     let found = found(&world, Part::Fabrics, "Slingshot");
-    let refused = |found: &Found| matches!(found, Found::Refused { .. });
+    let refused = |found: &SourceState| matches!(found, SourceState::Refused { .. });
     assert_eq!(found.iter().map(refused).collect::<Vec<_>>(), [true, false, true], "{found:?}");
 }
 

@@ -10,7 +10,8 @@
 use super::*;
 use crate::collect::gpu::nvidia::tests::{Driver, Hand, StandIn};
 use crate::collect::inventory::InventoryEntry;
-use crate::collect::sampler::{Found, Part};
+use crate::collect::sampler::Part;
+use crate::collect::subject::SourceState;
 
 /// Every subject has had a turn since.
 const SECONDS: [i64; 2] = [1_000, 1_010];
@@ -97,9 +98,9 @@ fn found(world: &World) -> String {
     for (name, found) in hardware().flat_map(|part| world.sampler.found(part)) {
         for found in found {
             match found {
-                Found::Absent => {}
-                Found::Present => writeln!(text, "{name}: present").unwrap(),
-                Found::Refused { path, why, remedy } => {
+                SourceState::Absent => {}
+                SourceState::Present => writeln!(text, "{name}: present").unwrap(),
+                SourceState::Refused { path, why, remedy } => {
                     let path = path.strip_prefix(world.tree.path()).unwrap_or(&path).display();
                     writeln!(text, "{name}: refused: {path}: {why}; {remedy}").unwrap();
                 }
@@ -165,7 +166,7 @@ fn a_machine_without_such_hardware_has_no_part_for_it_and_no_word_about_it() {
     for part in hardware() {
         assert_eq!(world.sampler.search_part(part, Timestamp::from_seconds(1), &mut |_| true), Some(false), "{part:?}");
         let all_absent =
-            world.sampler.found(part).iter().all(|(_, found)| found.iter().all(|one| *one == Found::Absent));
+            world.sampler.found(part).iter().all(|(_, found)| found.iter().all(|one| *one == SourceState::Absent));
         assert!(all_absent, "{:?}", world.sampler.found(part));
     }
     assert_eq!(world.sampler.take_refusals(), [""; 0]);

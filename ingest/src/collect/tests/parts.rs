@@ -3,8 +3,9 @@
 use super::*;
 use crate::collect::inventory::{DeviceKind, DeviceStatus};
 use crate::collect::pace::Pace;
-use crate::collect::sampler::{Found, Part, SEARCH_INTERVAL, Subject};
+use crate::collect::sampler::Part;
 use crate::collect::series::{Out, Tick, TickKind};
+use crate::collect::subject::{SEARCH_INTERVAL, SourceState, Subject};
 use std::borrow::Cow;
 
 /// A device that may not be read while `refused` is a file.
@@ -16,14 +17,14 @@ struct Locked {
 impl Subject for Locked {
     fn sample(&mut self, _: &mut Out<'_>) {}
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         match self.refused.is_file() {
-            true => Cow::Owned(vec![Found::Refused {
+            true => Cow::Owned(vec![SourceState::Refused {
                 path: self.refused.clone(),
                 why: "Permission denied (os error 13)".to_owned(),
                 remedy: "an administrator can open it",
             }]),
-            false => Found::alone(Found::Absent),
+            false => SourceState::alone(SourceState::Absent),
         }
     }
 }
@@ -68,13 +69,17 @@ impl Subject for Shut {
         Some(DeviceKind::Gpu)
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
-        let refused = Found::Refused {
+    fn found(&self) -> Cow<'_, [SourceState]> {
+        let refused = SourceState::Refused {
             path: "/dev/gpu0".into(),
             why: "Permission denied".to_owned(),
             remedy: "an administrator can open it",
         };
-        if self.was_asked { Cow::Owned(vec![Found::Present, refused]) } else { Found::alone(Found::Present) }
+        if self.was_asked {
+            Cow::Owned(vec![SourceState::Present, refused])
+        } else {
+            SourceState::alone(SourceState::Present)
+        }
     }
 }
 

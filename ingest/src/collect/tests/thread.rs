@@ -7,9 +7,10 @@ use super::*;
 use crate::collect::gpu::GpuSource;
 use crate::collect::gpu::nvidia::NvidiaGpus;
 use crate::collect::gpu::nvidia::tests::{Driver, H100, StandIn, as_child, is_gone};
-use crate::collect::sampler::{Found, Part, Subject};
+use crate::collect::sampler::Part;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::{SourceState, Subject};
 use crate::writer::WriterOptions;
 
 /// Both clocks stand still until a test moves them.
@@ -400,7 +401,7 @@ impl Subject for Played {
         self.gpus.search();
     }
 
-    fn found(&self) -> Cow<'_, [Found]> {
+    fn found(&self) -> Cow<'_, [SourceState]> {
         Cow::Owned(self.gpus.found())
     }
 

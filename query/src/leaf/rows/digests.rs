@@ -11,7 +11,8 @@ use datafusion::common::internal_err;
 use datafusion::error::Result;
 use telem_engine::{DigestPart, DigestRequest, SeriesDigest, SeriesId, Timestamp};
 
-use super::samples::{engine_error, ranges};
+use super::engine_error;
+use super::samples::ranges;
 use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, known, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;

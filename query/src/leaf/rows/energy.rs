@@ -7,8 +7,8 @@ use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::error::Result;
 use serde::{Deserialize, Serialize};
 
+use super::engine_error;
 use super::known::{batch, names};
-use super::samples::engine_error;
 use super::{Column, RowKind, RowsRequest, Tests, unanswerable};
 use crate::energy::{EnergyQuestion, JobEnergy};
 use crate::leaf::{Batches, LeafContext, Part};

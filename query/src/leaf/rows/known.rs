@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use telem_engine::meta::MetricKind;
 use telem_engine::{SeriesId, SeriesPoints, Snapshot, TimeRange, Timestamp, Value};
 
-use super::samples::engine_error;
+use super::engine_error;
 use super::{Column, RowKind, RowsRequest, SeriesNames, Tests, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part, Stop};
 use crate::options::BATCH_ROWS;

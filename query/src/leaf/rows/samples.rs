@@ -9,7 +9,7 @@ use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use telem_engine::{ScanColumn, ScanRequest, SeriesId, TimeRange};
 
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, sorted, steps, unanswerable};
+use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, engine_error, sorted, steps, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
@@ -75,11 +75,6 @@ fn source(column: &Column) -> ScanColumn {
         // Names are those of the series.
         _ => ScanColumn::Series,
     }
-}
-
-/// An error of the engine on its way through DataFusion; [`crate::Error`] finds it again.
-pub(super) fn engine_error(error: telem_engine::Error) -> DataFusionError {
-    DataFusionError::External(Box::new(crate::Error::Engine(error)))
 }
 
 struct SampleRows {

@@ -16,7 +16,7 @@ use telem_engine::{
     ScanColumn, ScanRequest, SeriesId, SeriesIndex, SeriesKey, Snapshot, TimeRange, Timestamp, ValueRange,
 };
 
-use super::samples::engine_error;
+use super::engine_error;
 use crate::options::BATCH_ROWS;
 
 /// The metric of the steps of a program; of those of a group it is the last word of the name, as in `train/step`.

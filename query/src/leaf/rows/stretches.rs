@@ -11,8 +11,8 @@ use datafusion::common::internal_err;
 use datafusion::error::Result;
 use telem_engine::{ScanColumn, ScanRequest, SeriesId, ValueRange};
 
-use super::samples::{engine_error, ranges};
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, known, unanswerable};
+use super::samples::ranges;
+use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, engine_error, known, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 

@@ -12,7 +12,7 @@ use telem_engine::{ExactSum, SeriesId, Snapshot, Step, TimeRange, Timestamp};
 
 use super::grouped::{ChunkCut, GroupChunk};
 use super::naming::SeriesNumbers;
-use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, external, times_array};
+use super::{BATCH_ROWS, NameColumn, SeriesLines, SeriesSource, Yield, external, times_array};
 use crate::leaf::Part;
 use crate::pipeline::contribution::Contribution;
 use crate::pipeline::grid::Grid;
@@ -65,9 +65,9 @@ pub(super) fn groups_max(query: &TsQuery) -> usize {
 }
 
 impl BucketBatches {
-    pub(super) fn new(source: SeriesSource, chunks: vec::IntoIter<GroupChunk>, named: bool) -> Self {
+    pub(super) fn new(source: SeriesSource, chunks: vec::IntoIter<GroupChunk>, yields: &Yield) -> Self {
         let pipeline = Pipeline::new(&source.query);
-        let named = named.then(|| PresentSeries::new(&source));
+        let named = (*yields == Yield::NamedBuckets).then(|| PresentSeries::new(&source));
         let source = Arc::new(source);
         Self { source, pipeline, chunks, open: None, walk: None, ready: Vec::new().into_iter(), named }
     }

@@ -56,14 +56,14 @@ impl Fact {
 /// What a metric's numbers are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Measured {
+pub enum MetricNumbers {
     #[default]
     Value,
     /// Of a counter: its increase per second.
     Rate,
 }
 
-/// Who sent a metric.
+/// The sender of a metric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sender {
@@ -75,7 +75,7 @@ pub enum Sender {
 /// One metric of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiffMetric {
-    pub measured: Measured,
+    pub measured: MetricNumbers,
     pub sender: Sender,
     pub unit: Option<String>,
     pub figures: DiffFigures,
@@ -146,7 +146,7 @@ pub struct DiffChange {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MetricDiff {
     pub metric: String,
-    pub measured: Measured,
+    pub measured: MetricNumbers,
     pub sender: Sender,
     pub unit: Option<String>,
     /// In the order of the runs.

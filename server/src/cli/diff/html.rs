@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::compare::{Alignment, Measured, MetricDiff};
+use super::compare::{Alignment, MetricDiff, MetricNumbers};
 use super::text::{number, p_value, percent};
 use super::{DiffReport, letter};
 use crate::cli::page::{self, STYLE, colour, escaped, table};
@@ -85,7 +85,7 @@ fn metric_row(metric: &MetricDiff) -> Vec<String> {
 
 fn title(metric: &MetricDiff) -> String {
     let unit = metric.unit.as_deref().map(|unit| format!(" ({unit})")).unwrap_or_default();
-    format!("{}{unit}{}", metric.metric, if metric.measured == Measured::Rate { " per second" } else { "" })
+    format!("{}{unit}{}", metric.metric, if metric.measured == MetricNumbers::Rate { " per second" } else { "" })
 }
 
 fn figure(page: &mut String, report: &DiffReport, metric: &MetricDiff) -> std::fmt::Result {

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use telem_ingest::collect::catalog;
 use telem_query::RowOrder;
 
-use super::compare::{DiffFigures, DiffMetric, DiffRun, Fact, Measured, Sender};
+use super::compare::{DiffFigures, DiffMetric, DiffRun, Fact, MetricNumbers, Sender};
 use super::counter::{CounterRates, SeriesIntegral, SeriesStretch};
 use super::goal::MetricGoal;
 use super::stats::quantile;
@@ -199,7 +199,7 @@ impl RunReader {
                 }
             }
         }
-        let gauges = found.iter().filter(|(_, metric)| metric.measured == Measured::Value);
+        let gauges = found.iter().filter(|(_, metric)| metric.measured == MetricNumbers::Value);
         let samples: Vec<(String, u64)> = gauges
             .map(|(name, metric)| (name.clone(), metric.figures.samples))
             .filter(|(_, count)| *count > 0)
@@ -325,7 +325,7 @@ impl RunReader {
             if let Some(metric) = found.get_mut(&name) {
                 let curve = std::mem::take(&mut metric.curve);
                 let figures = DiffFigures::of_curve(&curve);
-                *metric = DiffMetric { measured: Measured::Value, curve, figures, ..start_metric(&name, &known) };
+                *metric = DiffMetric { measured: MetricNumbers::Value, curve, figures, ..start_metric(&name, &known) };
             }
         }
         Ok(found)
@@ -452,7 +452,7 @@ fn metric_by_time(mut metric: DiffMetric, of: &MetricStretches) -> DiffMetric {
         *count += 1;
     };
     let mut lasts = Vec::new();
-    if metric.measured == Measured::Rate {
+    if metric.measured == MetricNumbers::Rate {
         let mut rates = Vec::new();
         for stretches in of.series.values() {
             let of_series = CounterRates::of(stretches);
@@ -502,7 +502,7 @@ fn portions<T>(all: &[T], weight: impl Fn(&T) -> u64, weight_max: u64) -> Vec<&[
 fn start_metric(name: &str, known: &KnownMetric) -> DiffMetric {
     let described = catalog::describe(name).is_some();
     DiffMetric {
-        measured: if known.is_counter { Measured::Rate } else { Measured::Value },
+        measured: if known.is_counter { MetricNumbers::Rate } else { MetricNumbers::Value },
         sender: if described { Sender::Telem } else { Sender::Program },
         unit: known.unit.clone(),
         ..DiffMetric::default()

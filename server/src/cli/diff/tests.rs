@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::compare::{Alignment, DiffMetric, DiffRun, Fact, Measured, RunsDiff, Sender, change, compare};
+use super::compare::{Alignment, DiffMetric, DiffRun, Fact, MetricNumbers, RunsDiff, Sender, change, compare};
 use super::counter::{CounterRates, SeriesIntegral, SeriesStretch};
 use super::goal::{GoalSide, MetricGoal};
 use super::read::common_steps;
@@ -274,7 +274,7 @@ proptest! {
 
 #[test]
 fn words_of_json_are_lower_case() {
-    assert_eq!(serde_json::to_string(&(Measured::Rate, Sender::Telem)).unwrap(), r#"["rate","telem"]"#);
+    assert_eq!(serde_json::to_string(&(MetricNumbers::Rate, Sender::Telem)).unwrap(), r#"["rate","telem"]"#);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The comparison for people: tables that fit the terminal.
 
-use super::compare::{DiffChange, DiffFigures, Measured, MetricDiff};
+use super::compare::{DiffChange, DiffFigures, MetricDiff, MetricNumbers};
 use super::{DiffReport, letter};
 use crate::cli::aligned::{ColumnSide, lines, printable, widest};
 use crate::info::human;
@@ -89,7 +89,7 @@ fn metrics(report: &DiffReport, top: usize, width: Option<usize>, text: &mut Str
     text.push('\n');
     text.push_str(&lines(&table, ColumnSide::Right, width));
     let mut notes = Vec::new();
-    if shown.iter().any(|metric| metric.measured == Measured::Rate) {
+    if shown.iter().any(|metric| metric.measured == MetricNumbers::Rate) {
         notes.push("/s: the rate of a counter".to_owned());
     }
     if shown.iter().flat_map(|one| one.changes.iter().flatten()).any(|change| change.significance.is_some()) {
@@ -129,7 +129,7 @@ fn metric_rows(report: &DiffReport, shown: &[MetricDiff], figures: &[FigureColum
     head.extend(figures.iter().flat_map(|(name, _)| (0..runs).map(move |at| format!("{name} {}", letter(at)))));
     let mut rows = vec![head];
     for metric in shown {
-        let per_second = if metric.measured == Measured::Rate { " /s" } else { "" };
+        let per_second = if metric.measured == MetricNumbers::Rate { " /s" } else { "" };
         let mut row = vec![format!("{}{per_second}", printable(&metric.metric))];
         for (at, change) in metric.changes.iter().enumerate() {
             row.push(percent(change.as_ref()));

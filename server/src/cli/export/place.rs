@@ -81,6 +81,15 @@ pub fn bytes_of(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|found| found.len())
 }
 
+/// What becomes of a directory that holds other files than an earlier export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherFiles {
+    /// Nothing is written there.
+    Refused,
+    /// They stay, beside what is written.
+    Left,
+}
+
 /// A directory of files that is not whole yet. Dropped before [`Unfinished::keep`], it goes.
 #[derive(Debug)]
 pub struct Unfinished {
@@ -124,8 +133,8 @@ impl Unfinished {
     /// Begins the directory `path`.
     ///
     /// # Errors
-    /// Failed when it holds other things than an earlier export without `force`, or cannot be written.
-    pub fn create(path: &Path, format: ExportFormat, force: bool) -> Result<Self, CliFailure> {
+    /// Failed when it holds other things than an earlier export, which nobody said to write among, or cannot be written.
+    pub fn create(path: &Path, format: ExportFormat, others: OtherFiles) -> Result<Self, CliFailure> {
         let mut existed = true;
         let mut entries = match fs::read_dir(path) {
             Ok(entries) => entries,
@@ -144,7 +153,7 @@ impl Unfinished {
             Err(error) => return Err(failed("list", path)(error)),
         };
         let earlier = if existed { earlier_files(path)? } else { None };
-        if existed && earlier.is_none() && !force && entries.next().is_some() {
+        if existed && earlier.is_none() && others == OtherFiles::Refused && entries.next().is_some() {
             return Err(CliFailure::Failed(format!(
                 "{} holds files and no earlier export; name another directory, or --force to write among them",
                 path.display()

@@ -52,7 +52,7 @@ pub struct ExportRows<'a> {
     pub batch: &'a RecordBatch,
     /// How many series begin in them.
     pub series: u64,
-    /// Whose they all are, where jobs are told apart.
+    /// The job that they all belong to, where jobs are told apart.
     pub job: Option<&'a str>,
 }
 

@@ -13,9 +13,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use telem_engine::Timestamp;
 
 use super::Importing;
-use super::input::ImportFile;
+use super::cell::Cell;
+use super::file::ImportFile;
 use super::report::RowPlace;
-use super::table::{Cell, ColumnKind, ImportTable};
+use super::table::{ColumnKind, ImportTable};
 use crate::cli::CliFailure;
 
 const BATCH_ROWS: usize = 8_192;

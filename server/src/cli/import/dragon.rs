@@ -7,7 +7,7 @@
 
 pub mod open;
 mod origin;
-mod pages;
+pub mod pages;
 pub mod spread;
 #[cfg(test)]
 mod tests;
@@ -18,15 +18,16 @@ use rusqlite::types::ValueRef;
 use serde_json::{Map, Value as Json};
 use telem_engine::{Timestamp, Value};
 
-use super::input::ImportFile;
+use super::cell::Cell;
+use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
 use super::store::SeriesRefusal;
-use super::table::{Cell, number_of};
+use super::table::number_of;
 use super::times::{TimeCells, shown};
 use super::{Importing, NODE};
 use crate::cli::CliFailure;
 use crate::info::grouped;
-use open::{DragonDb, DragonTable, TableEnd};
+use open::{DragonDb, DragonTable, LostLeaves, TableEnd};
 use origin::{DragonName, KnownUsers};
 use pages::LeftEnd;
 use spread::{SpreadRow, SpreadSorter};
@@ -204,7 +205,7 @@ impl TableReader<'_> {
                     return Ok(());
                 }
                 TableEnd::TooLarge(rowid) => {
-                    let why = format!("the row is larger than {} bytes", grouped(open::ROW_BYTES_MAX));
+                    let why = format!("the row is larger than {} bytes", grouped(pages::ROW_BYTES_MAX));
                     importing.report.refuse(place_of(file, rowid), RefusedKind::Row, &why)?;
                     after = rowid;
                 }
@@ -223,7 +224,8 @@ impl TableReader<'_> {
         is_one: bool,
     ) -> Result<(), CliFailure> {
         let file = self.file;
-        let Some(mut left) = db.pages(table, after, is_one) else {
+        let lost = if is_one { LostLeaves::LookedFor } else { LostLeaves::Left };
+        let Some(mut left) = db.pages(table, after, lost) else {
             let why = "the rows behind it cannot be read: the file is damaged";
             return importing.report.refuse(place_of(file, after), RefusedKind::Part, why);
         };

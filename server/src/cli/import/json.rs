@@ -10,9 +10,10 @@ use telem_engine::Value;
 use telem_ingest::decode::lenient::without_place;
 
 use super::Importing;
-use super::input::ImportFile;
+use super::cell::Cell;
+use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
-use super::table::{Cell, ColumnKind, ImportTable, KindCounts, number_of};
+use super::table::{ColumnKind, ImportTable, KindCounts, number_of};
 use crate::cli::CliFailure;
 
 /// Rows that tell what columns there are; later ones may add more.

@@ -10,7 +10,7 @@ use telem_engine::{Timestamp, Value};
 use telem_ingest::counters::CounterValue;
 
 use super::Importing;
-use super::input::ImportFile;
+use super::file::ImportFile;
 use super::proxied::{self, ProxiedFile};
 use super::report::{RefusedKind, RowPlace};
 use crate::cli::CliFailure;

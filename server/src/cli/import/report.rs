@@ -8,7 +8,6 @@ use std::path::Path;
 use indicatif::ProgressBar;
 use telem_engine::{Clock, SystemClock};
 
-use super::store::ImportTotals;
 use crate::cli::{CliFailure, Verbosity, progress};
 use crate::info::{counted, grouped};
 
@@ -65,10 +64,19 @@ impl RefusedKind {
     }
 }
 
+/// What becomes of an import with rows of which no sample can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongRows {
+    /// They are counted, and the first are told.
+    Counted,
+    /// The first one ends it.
+    EndIt,
+}
+
 pub struct ImportReport {
     bar: ProgressBar,
     quiet: bool,
-    strict: bool,
+    wrong: WrongRows,
     clock: SystemClock,
     /// Bytes of the files before this one, and when the bar was moved.
     bytes_before: u64,
@@ -76,12 +84,24 @@ pub struct ImportReport {
     refused: BTreeMap<RefusedKind, u64>,
 }
 
+/// What an import came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ImportTotals {
+    /// Samples that were given, and those that are left of them.
+    pub accepted: u64,
+    pub samples: u64,
+    pub series: u64,
+    pub metrics: u64,
+    pub nodes: u64,
+    pub bytes: u64,
+}
+
 impl ImportReport {
-    pub fn start(verbosity: Verbosity, strict: bool, bytes: u64) -> Self {
+    pub fn start(verbosity: Verbosity, wrong: WrongRows, bytes: u64) -> Self {
         let quiet = verbosity.is_quiet();
         let bar = if quiet { ProgressBar::hidden() } else { progress::bar("{bar:30} {percent:>3} % {wide_msg}") };
         bar.set_length(bytes);
-        Self { bar, quiet, strict, clock: SystemClock::new(), bytes_before: 0, moved: 0, refused: BTreeMap::new() }
+        Self { bar, quiet, wrong, clock: SystemClock::new(), bytes_before: 0, moved: 0, refused: BTreeMap::new() }
     }
 
     /// So many bytes of the file are read, and there are so many samples.
@@ -121,7 +141,7 @@ impl ImportReport {
     /// # Errors
     /// The same, where nothing may be left out.
     pub fn refuse(&mut self, place: RowPlace<'_>, kind: RefusedKind, why: &str) -> Result<(), CliFailure> {
-        if self.strict {
+        if self.wrong == WrongRows::EndIt {
             return Err(CliFailure::Failed(format!("{place}: {why} (--strict)")));
         }
         let before: u64 = self.refused.values().sum();

@@ -16,7 +16,7 @@ use telem_engine::{
     Timestamp, Value,
 };
 
-use super::report::ImportReport;
+use super::report::{ImportReport, ImportTotals};
 use crate::cli::CliFailure;
 use crate::saving::claim::claim;
 
@@ -36,18 +36,6 @@ pub const STOPPED: &str = "interrupted; nothing was saved";
 pub struct SeriesPlace {
     node: usize,
     series: SeriesId,
-}
-
-/// What an import came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ImportTotals {
-    /// Samples that were given, and those that are left of them.
-    pub accepted: u64,
-    pub samples: u64,
-    pub series: u64,
-    pub metrics: u64,
-    pub nodes: u64,
-    pub bytes: u64,
 }
 
 /// Why a series cannot be had.

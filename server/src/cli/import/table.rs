@@ -9,7 +9,8 @@ use std::collections::HashSet;
 use telem_engine::{Timestamp, Value};
 
 use super::Importing;
-use super::input::ImportFile;
+use super::cell::Cell;
+use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
 use super::store::{SeriesPlace, SeriesRefusal};
 use super::times::{ImportTimeUnit, TimeCells, date, shown};
@@ -42,21 +43,6 @@ pub struct TableRules {
     pub value: Option<String>,
     pub tags: Option<Vec<String>>,
     pub metrics: Vec<Glob>,
-}
-
-/// One field of one row.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cell<'a> {
-    Null,
-    Text(&'a str),
-    Int(i64),
-    Float(f64),
-    /// Microseconds since 1970.
-    Time(i64),
-    /// An integer beyond 64 bits.
-    TooLarge,
-    /// What no sample is made of: a list, bytes.
-    Other,
 }
 
 /// What a column holds, as far as its first rows tell.

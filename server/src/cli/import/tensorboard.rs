@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use telem_engine::Value;
 
 use super::Importing;
-use super::input::ImportFile;
+use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
 use super::steps::StepWriter;
 use crate::cli::CliFailure;

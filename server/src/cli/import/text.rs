@@ -7,9 +7,10 @@ use std::rc::Rc;
 use ::csv::{ByteRecord, Position, ReaderBuilder, StringRecord};
 
 use super::Importing;
-use super::input::ImportFile;
+use super::cell::Cell;
+use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
-use super::table::{Cell, ColumnKind, ImportTable, KindCounts, kind_of_text};
+use super::table::{ColumnKind, ImportTable, KindCounts, kind_of_text};
 use crate::cli::CliFailure;
 
 /// Rows that tell what columns have.

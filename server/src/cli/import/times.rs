@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime};
 use clap::ValueEnum;
 
-use super::table::Cell;
+use super::cell::Cell;
 
 /// Numbers below the first are seconds (to the year 5138), below the second milliseconds, and so on.
 const SECONDS_END: f64 = 1e11;

@@ -17,7 +17,7 @@ use telem_ingest::decode::proxy::{COUNTER_DOC_BYTES_MAX, COUNTER_NAME_BYTES_MAX}
 
 use self::frames::{FrameFound, FrameValues, TRACE_FRAME_BYTES_MAX, TraceFrame, TraceFrames};
 use super::Importing;
-use super::input::ImportFile;
+use super::file::ImportFile;
 use super::proxied::{self, ProxiedFile};
 use super::report::{RefusedKind, RowPlace};
 use super::store::SeriesPlace;

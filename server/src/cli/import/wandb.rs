@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use telem_engine::Value;
 
 use super::Importing;
-use super::input::ImportFile;
+use super::file::ImportFile;
 use super::leveldb::{LogReader, LogRecord};
 use super::report::{RefusedKind, RowPlace};
 use super::steps::StepWriter;

@@ -45,8 +45,8 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<DatabasePlace
             let mut below = Vec::new();
             for seen in spread(&level, |dir| look(dir)) {
                 match seen {
-                    Seen::Database(place) => found.push(place),
-                    Seen::Directories(inside) => below.extend(inside),
+                    DirectoryRole::Database(place) => found.push(place),
+                    DirectoryRole::Directories(inside) => below.extend(inside),
                 }
             }
             below.sort();
@@ -62,17 +62,17 @@ pub fn databases(dirs: &[PathBuf], depth: usize) -> io::Result<Vec<DatabasePlace
 }
 
 /// What a directory is for this walk.
-enum Seen {
+enum DirectoryRole {
     Database(DatabasePlace),
     /// None, but it may hold some: the directories in it that are not hidden.
     Directories(Vec<PathBuf>),
 }
 
-fn look(dir: &Path) -> Seen {
+fn look(dir: &Path) -> DirectoryRole {
     let Ok(entries) = fs::read_dir(dir) else {
         let stands = Db::stands_in(dir, &OsDisk).unwrap_or(false);
         let place = || DatabasePlace { dir: dir.to_path_buf(), files: None };
-        return if stands { Seen::Database(place()) } else { Seen::Directories(Vec::new()) };
+        return if stands { DirectoryRole::Database(place()) } else { DirectoryRole::Directories(Vec::new()) };
     };
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     for entry in entries.flatten() {
@@ -85,10 +85,10 @@ fn look(dir: &Path) -> Seen {
     }
     let has_manifest = files.iter().chain(&directories).any(|name| name == MANIFEST_FILE);
     if has_manifest || has_lost_its_manifest(dir, &directories) {
-        return Seen::Database(DatabasePlace { dir: dir.to_path_buf(), files: Some(files) });
+        return DirectoryRole::Database(DatabasePlace { dir: dir.to_path_buf(), files: Some(files) });
     }
     directories.retain(|name| !name.as_encoded_bytes().starts_with(b"."));
-    Seen::Directories(directories.iter().map(|name| dir.join(name)).collect())
+    DirectoryRole::Directories(directories.iter().map(|name| dir.join(name)).collect())
 }
 
 /// All databases in `dir` and below it, whatever they are called and however deep they lie, also within the directory of

@@ -21,7 +21,7 @@ pub struct ReportView {
     pub author: ViewAuthor,
 }
 
-/// Who wrote a view.
+/// The author of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewAuthor {
     Telem,

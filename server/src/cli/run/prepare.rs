@@ -17,7 +17,7 @@ use crate::config;
 use crate::job::member::{HeadPlace, MemberOf, Seeking};
 use crate::job::mpi_profile::{self, MpiLibraryBuilder, MpiProfileError};
 use crate::job::notes::Notes;
-use crate::job::{Places, Preparation, Prepared};
+use crate::job::{Places, Preparation, PreparedJob};
 use crate::join::HEAD_GONE_TIMEOUT;
 use crate::launch::agents::{self, AgentsOptions};
 use crate::launch::plan::{self, Fleet, JobName, Launch, PlanError, Role};
@@ -229,7 +229,7 @@ impl RunOptions {
             live::tell_leftovers(dir);
         }
         let places = Places { destination: self.destination, passing, mpi_library };
-        Ok(Preparation::Serve(Box::new(Prepared { options, places, agents, claim, head: member })))
+        Ok(Preparation::Serve(Box::new(PreparedJob { options, places, agents, claim, head: member })))
     }
 
     /// What counts calls of MPI, if they are to be counted; without it the command runs all the same.

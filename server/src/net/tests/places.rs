@@ -7,7 +7,7 @@ const fn stranger(uid: u32) -> PlaceFor {
 }
 
 /// Takes places until there is none, and says how many there were.
-fn fill(places: &ConnectionPlaces, whom: PlaceFor) -> Vec<crate::net::guest::ConnectionPlace> {
+fn fill(places: &ConnectionPlaces, whom: PlaceFor) -> Vec<crate::net::places::ConnectionPlace> {
     std::iter::from_fn(|| places.take(whom)).collect()
 }
 

@@ -53,7 +53,7 @@ pub const ROWS_BYTES: usize = 1 << 20;
 pub const SILENCE: Duration = Duration::from_millis(50);
 /// Most bytes of a connection that are still read then: more than the kernel holds for one by default.
 pub const LAST_BYTES_MAX: usize = 8 << 20;
-/// How long a client whom we leave may take to read what was said last.
+/// How long a client on which we hang up may take to read what was said last.
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Default for ClientLimits {

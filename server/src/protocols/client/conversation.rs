@@ -22,10 +22,10 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::ask::{ClientRequests, QueryFrames};
 use super::bounds::{FAREWELL_TIMEOUT, LAST_BYTES_MAX, SILENCE};
 use super::describe::{self, SaidOfMetric};
-use super::inbox::{Arrived, FrameInbox, WholeFrame};
+use super::inbox::{ArrivedMessage, FrameInbox, WholeFrame};
 use super::outbox::{AnswerEnd, NO_SERIES, Outbox, Welcome};
 use super::refusals::FrameRefusals;
-use super::series::ConnectionSeries;
+use super::series::{ConnectionSeries, LaterTags, SeriesRules};
 use super::{ClientProtocol, Farewell, RefusalCode};
 use crate::protocol::{ByteStream, FrameClient};
 use crate::slots::{JobCaller, ProcessMark};
@@ -45,9 +45,13 @@ pub async fn hold(protocol: &ClientProtocol, client: FrameClient, place: OwnedSe
     };
     let tags_max = state.writer.as_ref().map_or(TAGS_MAX, |writer| writer.limits().tags_max);
     // Without a writer names are looked at, and given no ids.
-    let may_move = caller.is_some() || state.writer.is_none();
+    let later_tags = match caller.is_some() || state.writer.is_none() {
+        true => LaterTags::MayDiffer,
+        false => LaterTags::TheSame,
+    };
+    let rules = SeriesRules { tags_max, level: state.level, later_tags };
     let names = protocol.names.clone();
-    let series = ConnectionSeries::new(state.db.clone(), tags_max, state.level, tags.clone(), may_move, names);
+    let series = ConnectionSeries::new(state.db.clone(), rules, tags.clone(), names);
     let (reader, writer) = tokio::io::split(stream);
     let mut conversation = Dialogue {
         protocol,
@@ -230,27 +234,27 @@ impl Dialogue<'_> {
     ///
     /// # Errors
     /// Why the connection ends.
-    async fn hear(&mut self, arrived: io::Result<Arrived>) -> Result<(), Farewell> {
+    async fn hear(&mut self, arrived: io::Result<ArrivedMessage>) -> Result<(), Farewell> {
         match arrived {
-            Ok(Arrived::Some) => self.watch_frame(false),
-            Ok(Arrived::Head(bytes)) if !self.is_open => {
+            Ok(ArrivedMessage::Some) => self.watch_frame(false),
+            Ok(ArrivedMessage::Head(bytes)) if !self.is_open => {
                 let version = frames::opening(bytes)?;
                 self.inbox.opened();
                 self.alarm = None;
                 self.is_open = true;
                 self.welcome(version);
             }
-            Ok(Arrived::Head(bytes)) => {
+            Ok(ArrivedMessage::Head(bytes)) => {
                 self.inbox.expect(FrameHead::parse(bytes)?);
                 self.watch_frame(false);
             }
-            Ok(Arrived::Frame) => {
+            Ok(ArrivedMessage::Frame) => {
                 self.alarm = None;
                 if let Some(frame) = self.inbox.take() {
                     self.handle(frame).await?;
                 }
             }
-            Ok(Arrived::End) => {
+            Ok(ArrivedMessage::End) => {
                 self.query = None;
                 self.end = Some(DialogueEnd::Theirs);
             }

@@ -59,7 +59,7 @@ impl Drop for WaitingFrame<'_> {
 
 /// What came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrived {
+pub enum ArrivedMessage {
     /// Eight bytes: the opening, or the head of a frame.
     Head([u8; HEAD_BYTES]),
     /// The frame is whole.
@@ -130,20 +130,20 @@ impl FrameInbox {
     ///
     /// # Errors
     /// Those of the connection.
-    pub async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Arrived> {
+    pub async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<ArrivedMessage> {
         let Some(frame) = self.frame else {
             let read = from.read(&mut self.head[self.have..]).await?;
             self.have += read;
             self.bytes += read as u64;
             return Ok(match read {
-                0 => Arrived::End,
-                _ if self.have == HEAD_BYTES => Arrived::Head(self.head),
-                _ => Arrived::Some,
+                0 => ArrivedMessage::End,
+                _ if self.have == HEAD_BYTES => ArrivedMessage::Head(self.head),
+                _ => ArrivedMessage::Some,
             });
         };
         let missing = frame.body - self.body.len();
         if missing == 0 {
-            return Ok(Arrived::Frame);
+            return Ok(ArrivedMessage::Frame);
         }
         if self.body.len() == self.body.capacity() {
             let room = if self.body.is_empty() { frame.body.min(FIRST_BYTES) } else { frame.body };
@@ -155,9 +155,9 @@ impl FrameInbox {
         let read = from.read_buf(&mut (&mut self.body).limit(missing)).await?;
         self.bytes += read as u64;
         Ok(match read {
-            0 => Arrived::End,
-            read if read == missing => Arrived::Frame,
-            _ => Arrived::Some,
+            0 => ArrivedMessage::End,
+            read if read == missing => ArrivedMessage::Frame,
+            _ => ArrivedMessage::Some,
         })
     }
 }

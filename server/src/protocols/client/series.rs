@@ -23,6 +23,23 @@ pub struct RefusedName {
     pub reason: String,
 }
 
+/// What a server allows the series of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct SeriesRules {
+    pub tags_max: usize,
+    /// Series of a higher level are not stored.
+    pub level: u8,
+    pub later_tags: LaterTags,
+}
+
+/// Whether the tags that a connection adds may be others later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaterTags {
+    TheSame,
+    /// So the names of series are kept.
+    MayDiffer,
+}
+
 #[derive(Debug)]
 pub struct ConnectionSeries {
     db: Db,
@@ -55,9 +72,9 @@ impl KeptNames {
 }
 
 impl ConnectionSeries {
-    /// `tags` may change later where `may_move`.
-    pub fn new(db: Db, tags_max: usize, level: u8, tags: DefaultTags, may_move: bool, budget: MemoryBudget) -> Self {
-        let names = may_move.then(KeptNames::default);
+    pub fn new(db: Db, rules: SeriesRules, tags: DefaultTags, budget: MemoryBudget) -> Self {
+        let SeriesRules { tags_max, level, later_tags } = rules;
+        let names = (later_tags == LaterTags::MayDiffer).then(KeptNames::default);
         let (numbers, refused, charge) = Default::default();
         Self { db, tags_max, level, tags, numbers, names, refused, budget, charge }
     }

@@ -53,7 +53,7 @@ impl Protocol for JobApi {
     }
 }
 
-/// Who asks, where jobs share the server.
+/// The client, where jobs share the server.
 fn caller(request: &Request) -> Option<JobCaller> {
     request.extensions().get::<JobCaller>().cloned()
 }

@@ -17,9 +17,9 @@ use serde::Deserialize;
 use telem_engine::{Annotation, Db, Durability, MetaChange, TimeRange, Timestamp};
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 
+use super::body::{AtMost, from_json};
 use super::call::Call;
 use super::errors::OpenTsdbError;
-use super::query::parse::{AtMost, from_json};
 use super::{Answer, allow, has_body, json, text_body, time, walk};
 use crate::state::{Refusal, State};
 
@@ -68,7 +68,7 @@ struct BulkDelete<'a> {
 
 /// What is to become of annotations that are already there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Existing {
+enum ExistingNotes {
     /// Fields that were not sent stay.
     Merged,
     Replaced,
@@ -104,7 +104,7 @@ fn answer_one(state: &State, method: &Method, note: Note) -> Result<Answer, Open
             Ok(Answer::no_content())
         }
         _ => {
-            let existing = if *method == Method::PUT { Existing::Replaced } else { Existing::Merged };
+            let existing = if *method == Method::PUT { ExistingNotes::Replaced } else { ExistingNotes::Merged };
             let Some(stored) = store(writable(state)?, note, existing)? else {
                 return Ok(Answer::with_status(StatusCode::NOT_MODIFIED, Vec::new()));
             };
@@ -175,7 +175,7 @@ pub async fn bulk(state: &Arc<State>, call: &Call, request: Request) -> Result<A
     for note in &notes {
         started(note)?;
     }
-    let existing = if call.method == Method::PUT { Existing::Replaced } else { Existing::Merged };
+    let existing = if call.method == Method::PUT { ExistingNotes::Replaced } else { ExistingNotes::Merged };
     let owned = Arc::clone(state);
     let written = state.limits.walks.render(move || {
         let db = writable(&owned)?;
@@ -279,7 +279,7 @@ fn held(db: &Db, tsuid: Option<&str>, start: Timestamp) -> Option<Annotation> {
 }
 
 /// Makes `note` durable. `None` when nothing in it is new.
-fn store(db: &Db, note: Note, existing: Existing) -> Result<Option<Annotation>, OpenTsdbError> {
+fn store(db: &Db, note: Note, existing: ExistingNotes) -> Result<Option<Annotation>, OpenTsdbError> {
     let start = started(&note)?;
     let before = held(db, note.tsuid.as_deref(), start);
     if before.is_none() && db.snapshot().meta().annotations().len() >= HELD_MAX {
@@ -290,8 +290,8 @@ fn store(db: &Db, note: Note, existing: Existing) -> Result<Option<Annotation>, 
         .details("delete some with DELETE /api/annotation/bulk"));
     }
     let base = match existing {
-        Existing::Merged => before.clone().unwrap_or_default(),
-        Existing::Replaced => Annotation::default(),
+        ExistingNotes::Merged => before.clone().unwrap_or_default(),
+        ExistingNotes::Replaced => Annotation::default(),
     };
     let says_something =
         note.end.is_some() || note.description.is_some() || note.notes.is_some() || note.custom.is_some();
@@ -418,7 +418,7 @@ fn shown(time: Timestamp) -> i64 {
 
 /// The annotations that a query delivers with its series.
 #[derive(Clone, Debug, Default)]
-pub struct Delivered {
+pub struct DeliveredNotes {
     /// Sorted by start.
     series: Vec<Annotation>,
     global: Vec<Annotation>,
@@ -435,7 +435,7 @@ pub enum NoteScope {
     WithGlobal,
 }
 
-impl Delivered {
+impl DeliveredNotes {
     /// `read` are the samples that the query reads: notes of series there count, though only those within `start` and
     /// `end` are shown.
     pub fn new(held: &[Annotation], read: TimeRange, start: Timestamp, end: Timestamp, scope: NoteScope) -> Self {

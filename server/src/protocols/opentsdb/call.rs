@@ -95,7 +95,7 @@ pub struct Call {
     pub params: Params,
     /// Whether it came under `/grafana`, where answers are such as every Grafana can draw.
     pub of_grafana: bool,
-    /// Who waits for the answer.
+    /// The client that waits for the answer.
     pub asker: Asker,
 }
 

@@ -100,7 +100,7 @@ pub fn version(state: &State, call: &Call) -> Result<Answer, OpenTsdbError> {
     Ok(Answer::ok(out))
 }
 
-/// Who this is, for people: the API's version where clients look for it, and whose it is.
+/// What this server is, for people: the API's version where clients look for it, and whose it is.
 pub fn version_line(state: &State) -> String {
     format!("net.opentsdb.tools {OPENTSDB_VERSION} built at revision telem-{} (MINT)\n", state.version)
 }

@@ -14,10 +14,11 @@ use telem_engine::{NameKind, SeriesId, SeriesIndex, SeriesKey, TagPredicate, Tim
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
+use super::body::{AtMost, from_json};
 use super::call::Call;
 use super::errors::OpenTsdbError;
 use super::query::defined_by_telem;
-use super::query::parse::{AtMost, SUBS_MAX, TSUIDS_MAX, from_json};
+use super::query::parse::{SUBS_MAX, TSUIDS_MAX};
 use super::{Answer, allow, json, names, text_body, tsuid, walk};
 use crate::state::State;
 use crate::walks::StopSign;

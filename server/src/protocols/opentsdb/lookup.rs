@@ -12,10 +12,10 @@ use telem_engine::{NameKind, SeriesIndex, SeriesKey, TagPredicate};
 use telem_ingest::decode::lenient::{Long, Text};
 use telem_query::tsq::Fidelity;
 
+use super::body::AtMost;
 use super::call::{Call, required};
 use super::errors::{OpenTsdbError, no_such_name};
 use super::query::defined_by_telem;
-use super::query::parse::AtMost;
 use super::{Answer, has_body, json, names, text_body, tsuid, walk};
 use crate::state::State;
 use crate::walks::StopSign;
@@ -120,7 +120,7 @@ pub async fn other(state: &State, call: &Call, kind: &str, request: Request) -> 
         _ => return Err(unknown(format!("Unknown type: {kind}"))),
     }
     if has_body(&request) {
-        super::query::parse::from_json::<IgnoredAny>(&text_body(state, request).await?)?;
+        super::body::from_json::<IgnoredAny>(&text_body(state, request).await?)?;
     } else {
         required(&call.params, "query")?;
         number(call, "limit")?;
@@ -142,7 +142,7 @@ fn from_params(call: &Call) -> Result<LookupQuery, OpenTsdbError> {
 }
 
 fn from_body(body: &str) -> Result<LookupQuery, OpenTsdbError> {
-    let body: LookupBody<'_> = super::query::parse::from_json(body)?;
+    let body: LookupBody<'_> = super::body::from_json(body)?;
     let some = |text: Text<'_>| text.0.map(Cow::into_owned);
     let tags = body.tags.unwrap_or_default().0.into_iter();
     Ok(LookupQuery {

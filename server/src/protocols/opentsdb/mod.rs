@@ -7,6 +7,7 @@
 mod aggregators;
 pub(crate) mod annotation;
 pub(crate) mod asked;
+mod body;
 pub(crate) mod call;
 mod counters;
 pub(crate) mod describe;

@@ -54,7 +54,7 @@ pub async fn answer(
     let in_body = call.method == Method::POST && call.generation == Generation::Api;
     let (kind, prefix, max) = if in_body {
         body = text_body(state, request).await?;
-        let wanted: SuggestQuery<'_> = super::query::parse::from_json(&body)?;
+        let wanted: SuggestQuery<'_> = super::body::from_json(&body)?;
         (wanted.kind.0, wanted.q.0, wanted.max.0)
     } else {
         let of = |name| call.params.get(name).map(std::borrow::Cow::Borrowed);

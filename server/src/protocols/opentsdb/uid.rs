@@ -12,10 +12,10 @@ use telem_ingest::decode::lenient::{Text, TextMap};
 use telem_ingest::decode::opentsdb::check_name;
 use telem_query::tsq::Fidelity;
 
+use super::body::{AtMost, from_json};
 use super::call::{Call, required};
 use super::errors::OpenTsdbError;
 use super::names::Description;
-use super::query::parse::{AtMost, from_json};
 use super::{Answer, OpenTsdb, allow, annotation, has_body, json, last, names, text_body, tsuid, walk};
 use crate::state::State;
 

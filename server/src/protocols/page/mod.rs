@@ -1,6 +1,7 @@
 //! The built-in page: its shell at `/` (see [`crate::page`]), what it starts from at `GET /api/page` ([`start`]), and its
 //! panels at `POST /api/panels` ([`panels`]).
 
+pub(crate) mod nodes;
 pub(crate) mod panels;
 pub(crate) mod start;
 #[cfg(test)]
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{get, post};
+use telem_engine::Timestamp;
 
 use crate::page::PageShell;
 use crate::protocol::Protocol;
@@ -34,4 +36,9 @@ impl Protocol for PageApi {
         let api = api.with_state(Arc::clone(&self.state));
         api.merge(Arc::clone(&self.shell).routes())
     }
+}
+
+/// With a fraction where it is not whole.
+fn millis(time: Timestamp) -> f64 {
+    time.micros() as f64 / 1e3
 }

@@ -7,6 +7,7 @@
 
 mod answer;
 mod choice;
+mod column;
 mod fold;
 mod grid;
 mod jobs;
@@ -28,7 +29,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use telem_engine::{ErrorKind, JOB_TAG};
 
-use self::answer::PanelAnswer;
+use self::answer::{PanelAnswer, PanelRead};
 use self::choice::LineChoice;
 use self::grid::PanelGrid;
 use self::jobs::JobNaming;
@@ -118,7 +119,7 @@ impl PanelTask {
         let mut lines = PanelLines::new(self.own_grid(), self.state.limits.answers.start());
         let jobs = JobNaming::of(&self).await?;
         let filters = self.panel.filters(&self.state.index(), &jobs)?;
-        let is_read = filters.is_some();
+        let read = if filters.is_some() { PanelRead::Done } else { PanelRead::NothingMatches };
         if let Some(filters) = &filters {
             lines = match (&jobs, self.panel.is_folded()) {
                 (JobNaming::Column, true) => fold::fill_by_table(&self, filters, lines).await?,
@@ -138,7 +139,7 @@ impl PanelTask {
         let Some(filters) = filters.filter(|_| self.may_be_raw() && is_short()) else {
             let rendering = move || {
                 let choice = choice(&lines);
-                json_line(&PanelAnswer::of(&self, lines, choice, is_read))
+                json_line(&PanelAnswer::of(&self, lines, choice, read))
             };
             return limits.render(rendering).await;
         };
@@ -149,7 +150,7 @@ impl PanelTask {
         };
         let (mut lines, choice) = limits.render(choosing).await?;
         fold::fill_raw(&self, &filters, &mut lines, &choice.sent).await?;
-        limits.render(move || json_line(&PanelAnswer::of(&self, lines, choice, is_read))).await
+        limits.render(move || json_line(&PanelAnswer::of(&self, lines, choice, read))).await
     }
 
     /// Whether samples themselves may be the answer: where every line is one series.

@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use telem_engine::{Db, ErrorKind, Meta, MetricKind, SeriesIndex};
 use telem_ingest::collect;
-use telem_query::MissingNode;
-use telem_query::cluster::NodeState;
 
+use super::millis;
+use super::nodes::{AbsentNode, NODES_MAX, PageNode, nodes};
 use super::panels::{COLUMNS_MAX, LINES_MAX, PANELS_MAX, ROWS_MAX};
 use crate::footprint::Footprint;
 use crate::http::asker::Asker;
@@ -22,9 +22,8 @@ use crate::info::jobs_of;
 use crate::state::State;
 use crate::walks::StopSign;
 
-/// Metrics, and nodes, that are told at once; a search finds the others.
+/// Metrics that are told at once; a search finds the others.
 pub(crate) const METRICS_MAX: usize = 1_000;
-pub(crate) const NODES_MAX: usize = 1_000;
 /// Jobs that are told.
 pub(crate) const JOBS_MAX: usize = 100;
 
@@ -61,26 +60,6 @@ struct PageJob {
     exit_code: Option<i64>,
     signal: Option<i64>,
     nodes: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct PageNode {
-    name: String,
-    state: &'static str,
-    reason: Option<String>,
-}
-
-/// A node that an answer lacks.
-#[derive(Clone, Debug, Serialize)]
-pub struct AbsentNode {
-    pub node: String,
-    pub reason: String,
-}
-
-impl From<&MissingNode> for AbsentNode {
-    fn from(missing: &MissingNode) -> Self {
-        Self { node: missing.node.clone(), reason: missing.reason.clone() }
-    }
 }
 
 #[derive(Debug, Serialize)]
@@ -175,11 +154,6 @@ fn of(state: &State, search: &str, stop: &StopSign) -> Result<PageStart, ApiErro
     })
 }
 
-/// With a fraction where it is not whole.
-pub fn millis(time: telem_engine::Timestamp) -> f64 {
-    time.micros() as f64 / 1e3
-}
-
 fn jobs(db: &Db) -> (Vec<PageJob>, usize) {
     let described = db.described_jobs();
     let known = jobs_of(described.iter().map(|(node, job)| (&**node, job)));
@@ -208,36 +182,6 @@ fn command(command: &Json) -> Option<String> {
         Json::Array(words) => Some(words.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(" ")),
         _ => None,
     }
-}
-
-/// The nodes, how many more there are, and those that do not answer.
-fn nodes(state: &State) -> (Vec<PageNode>, usize, Vec<AbsentNode>) {
-    let mut nodes: BTreeMap<String, PageNode> = BTreeMap::new();
-    let own = if state.writer.is_some() { "up" } else { "saved" };
-    for name in state.db.snapshot().nodes() {
-        let name = name.to_string();
-        nodes.insert(name.clone(), PageNode { name, state: own, reason: None });
-    }
-    let mut missing: Vec<AbsentNode> = state.queries.options().absent.iter().map(AbsentNode::from).collect();
-    for member in state.queries.members().map(|members| members.list()).unwrap_or_default() {
-        let (name, reason) = (
-            member.node.to_string(),
-            match member.state {
-                NodeState::Up => None,
-                NodeState::Down { reason } | NodeState::Left { reason } => Some(reason),
-            },
-        );
-        missing.extend(reason.clone().map(|reason| AbsentNode { node: name.clone(), reason }));
-        let state = if reason.is_none() { "up" } else { "down" };
-        nodes.insert(name.clone(), PageNode { name, state, reason });
-    }
-    let left_out = nodes.len().saturating_sub(NODES_MAX);
-    (nodes.into_values().take(NODES_MAX).collect(), left_out, missing)
-}
-
-/// The nodes that do not answer, as far as that is known.
-pub fn missing(state: &State) -> Vec<AbsentNode> {
-    nodes(state).2
 }
 
 fn metric(index: &SeriesIndex, known: &Meta, name: &Arc<str>) -> PageMetric {

@@ -14,8 +14,9 @@ use telem_ingest::counters::ScopeId;
 use super::live::{BesideReadings, ProxyLive};
 use super::reply::{self, ProxyState, RequestParams};
 use super::scrapes::LINEAGE;
-use super::scrapes::node::{OWN_NODE, OWN_NODE_WHOLE};
+use super::scrapes::fetch::{OWN_NODE, OWN_NODE_WHOLE};
 use super::shapes::{JobDesc, PROFILE_TAIL, write_metrics, write_profile_head};
+use super::tree::Poller;
 use crate::http::asker::ShownToken;
 
 pub fn routes() -> Router<Arc<ProxyLive>> {
@@ -53,7 +54,8 @@ async fn profiles(
             reply::failed(StatusCode::CONFLICT, why)
         }
         None => {
-            live.tree.note_poll(live.state.clock.monotonic(), headers.contains_key(LINEAGE));
+            let poller = if headers.contains_key(LINEAGE) { Poller::Ours } else { Poller::Original };
+            live.tree.note_poll(live.state.clock.monotonic(), poller);
             // Others may ask for this node alone, and a node that ends does not wait for them.
             let is_head = shown.is_some() && headers.contains_key(OWN_NODE);
             let look = is_head.then(|| live.options.looks.begin());

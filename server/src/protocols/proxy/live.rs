@@ -24,7 +24,7 @@ use super::queue::QueueCache;
 use super::runs::ProxyRuns;
 use super::scrapes::{ProxyScrapes, node};
 use super::shapes::JobDesc;
-use super::system::SystemReadings;
+use super::system::{FrequencyUnit, SystemReadings};
 use super::tree::ProxyTree;
 use crate::config;
 use crate::state::State;
@@ -96,7 +96,7 @@ pub struct ProxyLive {
     pub own_seat: OwnSeat,
     /// What is polled.
     pub scrapes: ProxyScrapes,
-    /// Who stands below whom.
+    /// The parent of each proxy that joined.
     pub tree: ProxyTree,
     pub system: SystemReadings,
     pub alarms: ProxyAlarms,
@@ -137,7 +137,8 @@ impl ProxyLive {
             None => state.db.snapshot().nodes().into(),
         };
         let host = config::host_name();
-        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), options.is_exact)
+        let unit = if options.is_exact { FrequencyUnit::Megahertz } else { FrequencyUnit::Gigahertz };
+        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit)
             .below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
         let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));

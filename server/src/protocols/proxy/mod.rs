@@ -103,7 +103,7 @@ pub struct ProxyOptions {
     pub reach: Option<ProxyReach>,
     /// What its head, where it has one, looked at.
     pub looks: Arc<HeadLooks>,
-    /// Who is connected to its sockets.
+    /// The clients that are connected to its sockets.
     pub clients: Arc<ProxyClients>,
     /// The nodes of its job, where it is the head of one.
     pub nodes: Option<PolledNodes>,

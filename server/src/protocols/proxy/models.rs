@@ -66,7 +66,7 @@ struct MetricModel {
     rss: f64,
 }
 
-/// Who fits models.
+/// The thread that fits models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fitter {
     Extrap,

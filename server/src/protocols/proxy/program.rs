@@ -55,7 +55,7 @@ pub enum ProgramError {
     Failed { program: String, status: ExitStatus, words: String },
     #[error("{program} said more than {max} bytes")]
     LongOutput { program: String, max: u64 },
-    #[error("nobody waits for {program} any more")]
+    #[error("no request waits for {program} any more")]
     Unwanted { program: String },
 }
 

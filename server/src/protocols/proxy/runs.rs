@@ -469,7 +469,7 @@ impl ProxyRuns {
 /// The slots of jobs that are over are free, where no other job begins with that.
 async fn free_slots(live: &ProxyLive, over: Vec<JobId>) {
     let Some(slots) = live.state.slots.clone().filter(|_| !over.is_empty()) else { return };
-    // Who writes intervals may wait for a disk.
+    // The thread that writes intervals may wait for a disk.
     let freed = tokio::task::spawn_blocking(move || over.iter().for_each(|id| slots.release(id)));
     if let Err(panic) = freed.await {
         tracing::error!(%panic, "a job that is over keeps its slot");

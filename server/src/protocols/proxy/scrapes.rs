@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 pub use self::address::{PERIOD_MAX, PERIOD_MIN, TargetAddress};
 pub use self::child::CHILD_JOBS_MAX;
-use self::fetch::TargetReach;
+use self::fetch::{PlaceFailure, TargetReach};
 use self::records::TargetRecord;
 use super::live::ProxyLive;
 use super::reply::{self, RequestParams};
@@ -367,7 +367,7 @@ impl ScrapeTarget {
     }
 }
 
-/// Who asks that something be polled.
+/// The client that asks for something to be polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinAsker {
     /// It showed the token, or is the command line.
@@ -449,7 +449,7 @@ impl ProxyScrapes {
         self.lineage.get_or_init(|| records::lineage(&self.state)).as_deref()
     }
 
-    /// Whose gauges are those of a child.
+    /// The source of the gauges of a child.
     pub fn source(&self, child: &str) -> GaugeSource {
         self.targets().get(child).map_or(GaugeSource::OWN, |target| target.source())
     }
@@ -660,12 +660,13 @@ impl ProxyScrapes {
         if self.state.writer.is_none() {
             return Err(failed(self.state.refusal.message()));
         }
+        if let Err(PlaceFailure::NotHere(why)) = fetch::place(&address, reach).await {
+            tracing::info!(at = %address, %why, "a target was not added");
+            return Err(failed(&address.censored(&why)));
+        }
         let kind = fetch::probe(&address, reach).await.map_err(|why| {
             tracing::info!(at = %address, %why, "a target was not added");
-            match why.contains("--proxy-join") {
-                true => failed(&why),
-                false => failed(&format!("Failed to determine type of {to}")),
-            }
+            failed(&format!("Failed to determine type of {to}"))
         })?;
         self.add(&address, period, Some(kind), reach).map_err(|why| failed(&why))
     }

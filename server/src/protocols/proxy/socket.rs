@@ -120,7 +120,7 @@ impl ValueConnection {
                 return;
             }
             if length == MUCH {
-                // Who sends without a pause is not to keep those waiting who ask.
+                // A client that sends without a pause must not keep others waiting that ask.
                 tokio::task::yield_now().await;
             }
             if length == room.len() && room.len() < MUCH {

@@ -54,6 +54,15 @@ fn doc_of(name: &str) -> Option<&'static str> {
     DOCS.iter().find(|(known, _)| *known == base).map(|(_, doc)| *doc)
 }
 
+/// The unit of `proxy_cpu_frequency_ghz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrequencyUnit {
+    /// That of its name.
+    Gigahertz,
+    /// That of the original.
+    Megahertz,
+}
+
 /// What the node is like, as of the last time somebody asked.
 #[derive(Debug)]
 pub struct SystemReadings {
@@ -62,8 +71,7 @@ pub struct SystemReadings {
     sysroot: PathBuf,
     period: Duration,
     clock: Arc<dyn Clock>,
-    /// Frequencies are in MHz, as the original tells them under a name of GHz.
-    is_exact: bool,
+    frequency: FrequencyUnit,
     last: Mutex<LastLook>,
 }
 
@@ -89,8 +97,8 @@ struct LinkCounters {
 }
 
 impl SystemReadings {
-    pub fn new(host: &str, period: Duration, clock: Arc<dyn Clock>, is_exact: bool) -> Self {
-        Self { host: host.to_owned(), sysroot: "/".into(), period, clock, is_exact, last: Mutex::default() }
+    pub fn new(host: &str, period: Duration, clock: Arc<dyn Clock>, frequency: FrequencyUnit) -> Self {
+        Self { host: host.to_owned(), sysroot: "/".into(), period, clock, frequency, last: Mutex::default() }
     }
 
     /// The same of a node whose proc, sys and etc are below `sysroot`.
@@ -168,7 +176,10 @@ impl SystemReadings {
             found.gauge(
                 "proxy_cpu_frequency_ghz",
                 &labels,
-                if self.is_exact { frequency } else { frequency / 1_000.0 },
+                match self.frequency {
+                    FrequencyUnit::Megahertz => frequency,
+                    FrequencyUnit::Gigahertz => frequency / 1_000.0,
+                },
             );
             found.gauge("proxy_cpu_usage_percent", &labels, usage);
             number += 1;
@@ -335,7 +346,7 @@ mod tests {
     fn counters_are_the_kernels_own_however_often_they_are_looked_at_and_rates_are_a_second() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::default());
-        let system = SystemReadings::new("n7", Duration::ZERO, clock.clone(), false).below(dir.path().to_owned());
+        let system = SystemReadings::new("n7", Duration::ZERO, clock.clone(), FrequencyUnit::Gigahertz).below(dir.path().to_owned());
         let look = || -> BTreeMap<String, f64> {
             let value = |value| match value {
                 CounterValue::Gauge(gauge) => gauge.average(),
@@ -373,7 +384,7 @@ mod tests {
 
     #[test]
     fn the_node_is_told_under_the_names_of_the_original_with_numbers_that_are_right() {
-        let system = SystemReadings::new("n7", Duration::ZERO, Arc::new(SystemClock::new()), false);
+        let system = SystemReadings::new("n7", Duration::ZERO, Arc::new(SystemClock::new()), FrequencyUnit::Gigahertz);
         system.readings();
         let readings = system.readings();
         let value = |name: &str| match readings.iter().find(|reading| &*reading.name == name).unwrap().value {

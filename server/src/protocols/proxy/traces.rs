@@ -87,7 +87,7 @@ pub struct TraceInfo {
     lastwrite: u64,
 }
 
-/// Whose trace it is.
+/// The job that it is the trace of.
 enum TraceOf {
     /// A sum, which is always live.
     Sum(ScopeId),

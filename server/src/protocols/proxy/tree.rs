@@ -1,4 +1,4 @@
-//! The tree of proxies: who joined, and who stands below whom.
+//! The tree of proxies: those that joined, and the parent of each.
 //!
 //! A child asks `/pivot` for its parent and then that one's `/join`; from then on the parent polls. All children stand
 //! below the server that they ask, unless `--proxy-branches` says otherwise, and each address stands once. A child that
@@ -71,6 +71,15 @@ enum TreeCall {
     Period,
 }
 
+/// A server that polls this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poller {
+    /// It is telem.
+    Ours,
+    /// It is Metric Proxy.
+    Original,
+}
+
 /// The children that asked for a place here.
 pub struct ProxyTree {
     state: Arc<State>,
@@ -130,11 +139,11 @@ impl ProxyTree {
         }
     }
 
-    /// Somebody polls us: one of ours, or an original.
-    pub fn note_poll(&self, now: Duration, is_ours: bool) {
+    /// Somebody polls us.
+    pub fn note_poll(&self, now: Duration, poller: Poller) {
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        self.is_polled_by_ours.store(is_ours, Ordering::Relaxed);
-        if !is_ours {
+        self.is_polled_by_ours.store(poller == Poller::Ours, Ordering::Relaxed);
+        if poller == Poller::Original {
             self.polled_by_others_ms.store(now_ms, Ordering::Relaxed);
         }
         self.polled_ms.store(now_ms, Ordering::Relaxed);
@@ -314,16 +323,23 @@ async fn change(Of(live): Of<Arc<ProxyLive>>, call: TreeCall, request: Request) 
 /// A child goes: what it counted last is counted first.
 async fn left(live: &ProxyLive, key: &str) -> Result<(), String> {
     let was_polled = live.scrapes.leave(key).await;
-    known(key, live.tree.remove(key), was_polled)
+    match live.tree.remove(key) || was_polled {
+        true => Ok(()),
+        false => Err(unknown(key)),
+    }
 }
 
 /// A child is no child any more.
 fn gone(live: &ProxyLive, key: &str) -> Result<(), String> {
-    known(key, live.tree.remove(key), live.scrapes.remove(key))
+    let (stood, was_polled) = (live.tree.remove(key), live.scrapes.remove(key));
+    match stood || was_polled {
+        true => Ok(()),
+        false => Err(unknown(key)),
+    }
 }
 
-fn known(key: &str, stood: bool, was_polled: bool) -> Result<(), String> {
-    if stood || was_polled { Ok(()) } else { Err(format!("{key} is not known here")) }
+fn unknown(key: &str) -> String {
+    format!("{key} is not known here")
 }
 
 /// The period of one target, or of all; without a number it is told.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::saving::claim::claim;
 
-/// Who chose the name of the directory above.
+/// How the name of the directory above was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
     /// Who started telem: it is that one or none.

@@ -16,7 +16,7 @@ use crate::private_file;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SaveNote {
-    /// Who saves them, as long as it lives.
+    /// The process that saves them, as long as it lives.
     pub process: Process,
     /// The directory of the job's saved databases, absolute; `None` if only the head has it.
     pub save: Option<PathBuf>,

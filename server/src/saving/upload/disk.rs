@@ -50,7 +50,7 @@ impl fmt::Debug for Asking {
 }
 
 /// What a head answered.
-pub struct Answered {
+pub struct HeadAnswer {
     pub status: StatusCode,
     /// The length of a file.
     pub length: Option<u64>,
@@ -72,7 +72,7 @@ impl Asking {
     ///
     /// # Errors
     /// NotConnected when no head answered.
-    pub fn ask(&self, method: &Method, what: &str, body: &Bytes) -> io::Result<Answered> {
+    pub fn ask(&self, method: &Method, what: &str, body: &Bytes) -> io::Result<HeadAnswer> {
         let path = format!("/api/nodes/{}/{what}", self.node);
         let mut trouble = "there is no head to ask".to_owned();
         let mut again = false;
@@ -93,7 +93,7 @@ impl Asking {
                             trouble = problem(&answered);
                             break;
                         }
-                        return Ok(Answered { again, ..answered });
+                        return Ok(HeadAnswer { again, ..answered });
                     }
                     Err(error) => {
                         again |= !matches!(error, ClientError::Unreachable { .. });
@@ -117,13 +117,13 @@ impl Asking {
         method: &Method,
         path: &str,
         body: &Bytes,
-    ) -> io::Result<Result<Answered, ClientError>> {
+    ) -> io::Result<Result<HeadAnswer, ClientError>> {
         let ask = async {
             let answer = head.send(method.clone(), path, body.clone()).await?;
             let status = answer.status();
             let length = answer.header(LENGTH_HEADER).and_then(|length| length.parse().ok());
             let bytes_max = if status.is_success() { READ_BYTES_MAX as usize } else { ERROR_BYTES_MAX };
-            Ok(Answered { status, length, body: answer.read(bytes_max).await?, again: false })
+            Ok(HeadAnswer { status, length, body: answer.read(bytes_max).await?, again: false })
         };
         // Nothing that panics runs while it is held.
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +138,7 @@ impl Asking {
 }
 
 /// What an error answer says.
-pub fn problem(answered: &Answered) -> String {
+pub fn problem(answered: &HeadAnswer) -> String {
     let json: Option<serde_json::Value> = serde_json::from_slice(&answered.body).ok();
     let message = json.as_ref().and_then(|json| json["error"]["message"].as_str()).map(str::to_owned);
     message.unwrap_or_else(|| format!("the head answered {}", answered.status))
@@ -167,13 +167,13 @@ impl HeadDisk {
         Ok(HeadFile { asking: Arc::clone(&self.asking), name: self.name(path)?, len: 0 })
     }
 
-    fn done(&self, method: &Method, what: &str) -> io::Result<Answered> {
+    fn done(&self, method: &Method, what: &str) -> io::Result<HeadAnswer> {
         fine(self.asking.ask(method, what, &Bytes::new())?)
     }
 }
 
 /// The answer, unless it says that the head could not do it.
-fn fine(answered: Answered) -> io::Result<Answered> {
+fn fine(answered: HeadAnswer) -> io::Result<HeadAnswer> {
     let kind = match answered.status {
         status if status.is_success() => return Ok(answered),
         StatusCode::NOT_FOUND => io::ErrorKind::NotFound,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::segment::read::DeltaPage;
+use crate::segment::delta::DeltaPage;
 
 /// Packs, and unpacks as Parquet's own reader would not need to: by ours.
 fn check(values: &[i64]) {
@@ -10,7 +10,7 @@ fn check(values: &[i64]) {
 fn check_packed(values: &[i64], pack: fn(&[i64], &mut Vec<u8>)) {
     let mut bytes = vec![1, 2, 3];
     pack(values, &mut bytes);
-    bytes.extend_from_slice(&[0; crate::segment::read::DELTA_PADDING]);
+    bytes.extend_from_slice(&[0; crate::segment::delta::PADDING]);
     let page = DeltaPage::new(bytes, 3, values.len()).expect("a good header");
     let mut found = Vec::new();
     page.read(0..values.len(), &mut Vec::new(), &mut |values| found.extend_from_slice(values)).expect("whole blocks");

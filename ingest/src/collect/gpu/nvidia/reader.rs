@@ -40,7 +40,7 @@ pub const UNDEAD_MAX: usize = 2;
 /// How often it is seen whether a reader has ended that may have, a millisecond apart.
 const EXIT_LOOKS: u32 = 10;
 
-/// Who calls the libraries of vendors of GPUs.
+/// The process that calls the libraries of vendors of GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VendorReader {
     /// Nobody: those GPUs are not read.
@@ -50,6 +50,15 @@ pub enum VendorReader {
     Program { program: PathBuf, words: Vec<OsString>, library: Option<String> },
     /// A thread of this process, which waits for its answers: for tests.
     Thread { library: String, patience: Duration },
+}
+
+/// How much a question asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuestionExtent {
+    /// What changes from tick to tick.
+    Usual,
+    /// What changes rarely, too.
+    WithRare,
 }
 
 /// The reader, whether it runs or not.
@@ -207,7 +216,7 @@ impl NvidiaReader {
 
     /// Takes what was answered since the tick before, and asks again if that was all. Starts a reader where there is
     /// none and may be one.
-    pub fn ask(&mut self, rare: bool) -> ReaderAnswers {
+    pub fn ask(&mut self, extent: QuestionExtent) -> ReaderAnswers {
         let mut answers = ReaderAnswers::default();
         self.bury();
         if self.talk.is_none() && !self.start() {
@@ -216,7 +225,7 @@ impl NvidiaReader {
         let left_out: Vec<u32> = self.left_out().collect();
         let Some(mut talk) = self.talk.take() else { return answers };
         let number = self.questions + 1;
-        let question = ReaderQuestion { number, rare, left_out };
+        let question = ReaderQuestion { number, rare: extent == QuestionExtent::WithRare, left_out };
         match talk.round(question, self.patience(), &*self.clock, &mut answers) {
             Ok(asked) => {
                 self.questions += u64::from(asked);

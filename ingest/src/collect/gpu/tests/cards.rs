@@ -7,7 +7,7 @@ use super::*;
 use crate::collect::gpu::amd::amd_driver;
 use crate::collect::gpu::drm::DrmGpus;
 use crate::collect::gpu::intel::intel_driver;
-use crate::collect::gpu::sleep::{LET_GO_FOR, QUIET_FOR};
+use crate::collect::sleep::{LET_GO_FOR, QUIET_FOR};
 
 const FIRST: &str = "0000:03:00.0";
 /// All that would ask a card of AMD.
@@ -88,7 +88,7 @@ fn nothing_of_a_card_that_sleeps_is_opened() {
             assert_eq!(stage.tick(&mut gpus, second), BTreeMap::new());
         }
         gpus.search();
-        assert_eq!(*gpus.found(), [Found::Present]);
+        assert_eq!(*gpus.found(), [SourceState::Present]);
         let known = gpus.inventory().unwrap().remove(0);
         assert_eq!((&*known.model, known.status), ("AMD GPU 0x73ff", DeviceStatus::Asleep));
     }
@@ -201,7 +201,7 @@ fn what_may_not_be_read_is_told_and_the_rest_goes_on() {
     let mut gpus = amd(&stage, 2);
     let tick = stage.tick(&mut gpus, 1);
     assert_eq!((&*tick["gpu_power_watts{gpu=0}"], &*tick["gpu_temperature_celsius{gpu=0}"]), ("142.0", "51.5"));
-    let [Found::Present, Found::Refused { path, why, .. }] = &gpus.found()[..] else { panic!() };
+    let [SourceState::Present, SourceState::Refused { path, why, .. }] = &gpus.found()[..] else { panic!() };
     assert!(path.ends_with("gpu_metrics") && why.contains("directory"), "{}: {why}", path.display());
 }
 
@@ -225,7 +225,7 @@ fn graphics_of_a_processor_and_cards_of_other_drivers_are_left_out() {
     let source = DrmGpus::new(&view.tree, GpuVendor::Intel, 2, intel_driver);
     let mut gpus = VendorGpus::new(GpuVendor::Intel, Box::new(source), &view, &stage.roll);
     gpus.search();
-    assert_eq!(*gpus.found(), [Found::Absent]);
+    assert_eq!(*gpus.found(), [SourceState::Absent]);
 }
 
 #[test]

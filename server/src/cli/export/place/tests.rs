@@ -22,7 +22,7 @@ fn fill(directory: &mut Unfinished, metrics: &[(&str, i64)]) {
 }
 
 fn export(path: &Path, metrics: &[(&str, i64)]) -> Written {
-    let mut directory = Unfinished::create(path, ExportFormat::Csv, false).unwrap();
+    let mut directory = Unfinished::create(path, ExportFormat::Csv, OtherFiles::Refused).unwrap();
     fill(&mut directory, metrics);
     directory.keep(&["./trial".to_owned()], TimeRange::ALL).unwrap()
 }
@@ -67,7 +67,7 @@ fn a_slash_or_a_directory_means_a_file_a_metric_and_a_name_tells_the_format() {
 fn a_directory_appears_with_all_its_files_and_their_index() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/er/out/");
-    let mut directory = Unfinished::create(&path, ExportFormat::Csv, false).unwrap();
+    let mut directory = Unfinished::create(&path, ExportFormat::Csv, OtherFiles::Refused).unwrap();
     fill(&mut directory, &[("a", 2), ("b/c", 1)]);
     assert!(!path.exists(), "until it is whole it has another name");
     let written = directory.keep(&["./trial".to_owned()], TimeRange::ALL).unwrap();
@@ -83,11 +83,11 @@ fn a_directory_appears_with_all_its_files_and_their_index() {
 fn an_export_that_is_not_finished_leaves_what_was_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out");
-    drop(Unfinished::create(&path, ExportFormat::Csv, false).unwrap());
+    drop(Unfinished::create(&path, ExportFormat::Csv, OtherFiles::Refused).unwrap());
     assert_eq!(names(dir.path()), [""; 0]);
     export(&path, &[("a", 1), ("b", 1)]);
     let before = listing(&path);
-    let mut directory = Unfinished::create(&path, ExportFormat::Csv, false).unwrap();
+    let mut directory = Unfinished::create(&path, ExportFormat::Csv, OtherFiles::Refused).unwrap();
     fill(&mut directory, &[("a", 5), ("c", 5)]);
     let _begun = directory.file("d", &batch(vec![]).schema()).unwrap();
     drop(directory);
@@ -110,9 +110,9 @@ fn a_directory_of_other_files_is_written_to_by_force_only() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(export(dir.path(), &[("a", 1)]).files, 1, "an empty one is taken");
     fs::remove_file(dir.path().join(INDEX)).unwrap();
-    let error = message(Unfinished::create(dir.path(), ExportFormat::Csv, false).unwrap_err());
+    let error = message(Unfinished::create(dir.path(), ExportFormat::Csv, OtherFiles::Refused).unwrap_err());
     assert!(error.contains("holds files and no earlier export") && error.contains("--force"), "{error}");
-    let mut directory = Unfinished::create(dir.path(), ExportFormat::Csv, true).unwrap();
+    let mut directory = Unfinished::create(dir.path(), ExportFormat::Csv, OtherFiles::Left).unwrap();
     fill(&mut directory, &[("b", 1)]);
     directory.keep(&[], TimeRange::ALL).unwrap();
     assert_eq!(names(dir.path()), ["_index.json", "a.csv", "b.csv"]);
@@ -134,7 +134,7 @@ fn an_index_never_names_files_elsewhere() {
         "not JSON",
     ] {
         fs::write(path.join(INDEX), index).unwrap();
-        let error = message(Unfinished::create(&path, ExportFormat::Csv, true).unwrap_err());
+        let error = message(Unfinished::create(&path, ExportFormat::Csv, OtherFiles::Left).unwrap_err());
         assert!(error.contains("is not an index of an export"), "{index}: {error}");
     }
     assert!(outer.path().join("precious").exists());

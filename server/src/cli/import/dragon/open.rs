@@ -16,11 +16,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error as SqliteError, ErrorCode, OpenFlags, ffi};
 use serde_json::{Map, Value as Json};
 
-use super::pages::{DragonPages, LeftRows};
+use super::pages::{DragonPages, LeftRows, ROW_BYTES_MAX};
 use super::{DragonRow, HOST};
 use crate::cli::CliFailure;
 use crate::cli::import::Importing;
-use crate::cli::import::input::ImportFile;
+use crate::cli::import::file::ImportFile;
 
 /// How long a file that another process writes is waited for.
 pub const LOCKED_WAIT: Duration = Duration::from_secs(5);
@@ -28,8 +28,6 @@ pub const LOCKED_WAIT: Duration = Duration::from_secs(5);
 const LOCKED_STEP: Duration = Duration::from_millis(2);
 /// Rows of one read: so long nobody can write to the file.
 pub const ROWS_AT_ONCE: u64 = 10_000;
-/// Largest text or row. Dragon's have some 50 bytes.
-pub const ROW_BYTES_MAX: u64 = 16 << 20;
 /// Rows that are asked which host they are of.
 const HOST_ROWS: u64 = 1_000;
 /// What SQLite calls the files beside one that is being written.
@@ -131,7 +129,7 @@ impl<'f> DragonDb<'f> {
                 Ok(Self { file, connection, path: copy.0.clone(), _copy: Some(copy) })
             }
             OpenTrouble::NoLocks => {
-                let line = "its file system has no locks: nobody may write to it meanwhile";
+                let line = "its file system has no locks: no process may write to it meanwhile";
                 importing.report.say(&format!("{}: {line}", file.name));
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
                 let connection = connect(&immutable(&path), flags).map_err(|error| refusal(file, &error))?;
@@ -261,10 +259,10 @@ impl<'f> DragonDb<'f> {
 
     /// What is left of a table behind the row `after`, where SQLite finds the file damaged. `None` where even its first
     /// page is.
-    pub fn pages(&self, table: &DragonTable, after: i64, is_one: bool) -> Option<LeftRows> {
+    pub fn pages(&self, table: &DragonTable, after: i64, lost: LostLeaves) -> Option<LeftRows> {
         let pages = DragonPages::open(&self.path)?;
         let roots = self.roots().unwrap_or_default();
-        Some(LeftRows::of(pages, table.root, table.columns, after, is_one.then_some(&roots)))
+        Some(LeftRows::of(pages, table.root, table.columns, after, (lost == LostLeaves::LookedFor).then_some(&roots)))
     }
 
     /// Where all tables and indexes begin.
@@ -273,6 +271,14 @@ impl<'f> DragonDb<'f> {
         let roots = asked.query_map([], |row| row.get(0))?;
         roots.collect()
     }
+}
+
+/// Whether leaves that nothing leads to are looked for: they do not say of which table they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostLeaves {
+    /// There is one table that they may be of.
+    LookedFor,
+    Left,
 }
 
 /// Why rows end before the table does.

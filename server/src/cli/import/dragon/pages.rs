@@ -12,11 +12,12 @@ use std::path::Path;
 
 use rusqlite::types::ValueRef;
 
-use super::open::ROW_BYTES_MAX;
 use super::{DragonRow, MAGIC};
 use crate::cli::CliFailure;
 use crate::info::grouped;
 
+/// Largest text or row. Dragon's have some 50 bytes.
+pub const ROW_BYTES_MAX: u64 = 16 << 20;
 /// The header of the file, at the start of its first page.
 const HEADER_BYTES: usize = 100;
 const INNER: u8 = 0x05;

@@ -1,6 +1,7 @@
 //! Formats by their first bytes, and names of runs.
 
 use super::*;
+use crate::cli::import::file::title;
 
 #[test]
 fn formats_are_told_by_the_first_bytes() {

@@ -17,9 +17,9 @@ use telem_query::question::Aggregator;
 use telem_query::tsq::{Fidelity, Interval, Matcher, TagFilter, TsQuery};
 
 use crate::protocols::opentsdb::query::filters::Filter;
-use crate::protocols::opentsdb::query::manner::{LineOrder, Manner};
-use crate::protocols::opentsdb::query::parse::Asked;
-use crate::protocols::opentsdb::query::resolve::{Resolved, SubQuerySource};
+use crate::protocols::opentsdb::query::manner::Manner;
+use crate::protocols::opentsdb::query::request::{LineOrder, QueryRequest};
+use crate::protocols::opentsdb::query::resolve::{ResolvedQuery, SubQuerySource};
 
 /// Longest number that is a time in seconds; longer ones are milliseconds.
 const SECONDS_DIGITS_MAX: usize = 10;
@@ -82,7 +82,7 @@ fn expression(value: &str) -> String {
 }
 
 /// Lets an `end` in seconds include that second.
-fn times(asked: &mut Asked) {
+fn times(asked: &mut QueryRequest) {
     if let Some(end) = &mut asked.end
         && end.len() <= SECONDS_DIGITS_MAX
         && end.bytes().all(|byte| byte.is_ascii_digit())
@@ -91,7 +91,7 @@ fn times(asked: &mut Asked) {
     }
 }
 
-fn lines(asked: &Asked, question: &mut [Resolved]) {
+fn lines(asked: &QueryRequest, question: &mut [ResolvedQuery]) {
     let in_seconds = !asked.ms_resolution && !asked.arrays;
     for sub in question {
         let SubQuerySource::Query(query) = &mut sub.source else { continue };

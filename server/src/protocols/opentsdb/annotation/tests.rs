@@ -15,7 +15,7 @@ fn note(tsuid: Option<&str>, start: i64, end: Option<i64>) -> Annotation {
 fn delivered(held: &[Annotation]) -> String {
     let seconds = Timestamp::from_seconds;
     let read = TimeRange::new(seconds(0), seconds(3_600));
-    let notes = Delivered::new(held, read, seconds(100), seconds(200), NoteScope::WithGlobal);
+    let notes = DeliveredNotes::new(held, read, seconds(100), seconds(200), NoteScope::WithGlobal);
     let mut out = Vec::new();
     notes.of_series(&mut out, &["A".to_owned()]);
     notes.global(&mut out);

@@ -7,10 +7,6 @@
 use telem_engine::Value;
 use telem_query::TsGroup;
 
-use super::parse::Asked;
-use crate::protocols::opentsdb::call::Call;
-use crate::protocols::opentsdb::errors::OpenTsdbError;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gaps {
     /// As the fill policy says: `"NaN"` or null.
@@ -22,24 +18,16 @@ pub enum Gaps {
     LeftOut,
 }
 
-impl Gaps {
-    /// What `call` wants by its parameter `gaps`, or else by its path.
-    ///
-    /// # Errors
-    /// 400 for an unknown word.
-    pub fn requested(call: &Call, asked: &Asked) -> Result<Gaps, OpenTsdbError> {
-        match call.params.get("gaps") {
-            Some("fill") => Ok(Gaps::AsFilled),
-            Some("null") => Ok(Gaps::Null),
-            Some("none") => Ok(Gaps::LeftOut),
-            Some(other) => Err(OpenTsdbError::bad_request(format!("gaps '{other}' does not exist"))
-                .details("there are fill, as the fill policy says, null, and none, for a point less")),
-            None if !call.of_grafana => Ok(Gaps::AsFilled),
-            None if asked.by_browser => Ok(Gaps::Null),
-            None => Ok(Gaps::LeftOut),
-        }
-    }
+/// What the fill policy of a sub-query writes into gaps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GapFilling {
+    Null,
+    /// `"NaN"`, a number, or nothing.
+    #[default]
+    Other,
+}
 
+impl Gaps {
     /// Takes gaps out of `group` that are not to be shown.
     pub fn take_out(self, group: &mut TsGroup) {
         if self == Gaps::LeftOut {
@@ -47,8 +35,12 @@ impl Gaps {
         }
     }
 
-    /// Whether a gap is null where the fill policy says so (`null_filled`) or does not.
-    pub fn are_null(self, null_filled: bool) -> bool {
-        self == Gaps::Null || (self == Gaps::AsFilled && null_filled)
+    /// Whether each is null, where the fill policy says so or does not.
+    pub fn are_null(self, filling: GapFilling) -> bool {
+        match self {
+            Gaps::Null => true,
+            Gaps::AsFilled => filling == GapFilling::Null,
+            Gaps::LeftOut => false,
+        }
     }
 }

@@ -3,8 +3,8 @@
 use telem_query::tsq::Fidelity;
 
 use super::filters::{Filter, FilterReader};
-use super::parse::Asked;
-use super::resolve::Resolved;
+use super::request::{LineOrder, QueryRequest};
+use super::resolve::ResolvedQuery;
 
 /// What a view does in its own way.
 #[derive(Clone, Copy, Debug)]
@@ -20,19 +20,9 @@ pub struct Manner {
     pub nothing_is_an_answer: bool,
     pub order: LineOrder,
     /// Changes what was read.
-    pub times: fn(&mut Asked),
+    pub times: fn(&mut QueryRequest),
     /// Changes which series make a line.
-    pub lines: fn(&Asked, &mut [Resolved]),
-}
-
-/// The order of the lines of a sub-query.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LineOrder {
-    /// That in which their names were first seen.
-    #[default]
-    FirstSeen,
-    /// By the values of their tags, `host` before others.
-    Hosts,
+    pub lines: fn(&QueryRequest, &mut [ResolvedQuery]),
 }
 
 /// OpenTSDB's own.

@@ -10,6 +10,7 @@ pub mod manner;
 pub mod parse;
 mod pieces;
 mod render;
+pub mod request;
 pub mod resolve;
 mod stats;
 #[cfg(test)]
@@ -30,14 +31,13 @@ use telem_query::pipeline::window::window;
 use telem_query::run::{Round, TimedAnswer};
 use telem_query::tsq::Fidelity;
 
-use self::gaps::Gaps;
 use self::manner::{Manner, OPENTSDB, QueryReading};
-use self::parse::Asked;
 pub use self::pieces::Pieces;
 use self::render::AnswerBuffer;
-use self::resolve::{Resolved, SubQuerySource};
+use self::request::QueryRequest;
+use self::resolve::{ResolvedQuery, SubQuerySource};
 use self::stats::Stats;
-use super::annotation::{Delivered, NoteScope};
+use super::annotation::{DeliveredNotes, NoteScope};
 use super::call::Call;
 use super::errors::OpenTsdbError;
 use super::{Answer, allow, names, text_body, walk};
@@ -100,7 +100,7 @@ pub async fn answer_in(
 pub struct Answering {
     state: Arc<State>,
     round: Round,
-    rest: std::vec::IntoIter<Resolved>,
+    rest: std::vec::IntoIter<ResolvedQuery>,
     /// The answers of the first queries of `rest`.
     ahead: VecDeque<TimedAnswer>,
     fidelity: Fidelity,
@@ -116,7 +116,7 @@ pub struct Answering {
 }
 
 impl Answering {
-    pub fn new(state: &Arc<State>, question: Vec<Resolved>, fidelity: Fidelity) -> Self {
+    pub fn new(state: &Arc<State>, question: Vec<ResolvedQuery>, fidelity: Fidelity) -> Self {
         Answering {
             round: state.queries.round(),
             rest: question.into_iter(),
@@ -143,11 +143,11 @@ impl Answering {
     }
 
     /// The next sub-query that has an answer, its answer, and how long it took.
-    pub async fn next(&mut self) -> Result<Option<(Resolved, TsAnswer, Duration)>, OpenTsdbError> {
+    pub async fn next(&mut self) -> Result<Option<(ResolvedQuery, TsAnswer, Duration)>, OpenTsdbError> {
         while let Some(sub) = self.rest.next() {
             let SubQuerySource::Query(query) = &sub.source else { continue };
             if self.ahead.is_empty() {
-                let rest = self.rest.as_slice().iter().filter_map(Resolved::query);
+                let rest = self.rest.as_slice().iter().filter_map(ResolvedQuery::query);
                 let asked = self.round.timeseries_together(std::iter::once(&**query).chain(rest)).await?;
                 self.ahead = asked.into();
             }
@@ -182,7 +182,7 @@ impl Answering {
 
     /// What can be known to be wrong before the answer begins: later it could only be cut off.
     fn check_rest(&self) -> Result<(), OpenTsdbError> {
-        for query in self.rest.as_slice().iter().filter_map(Resolved::query) {
+        for query in self.rest.as_slice().iter().filter_map(ResolvedQuery::query) {
             match self.round.check(query) {
                 Err(error) if self.is_nothing(&error) => {}
                 checked => checked?,
@@ -199,7 +199,7 @@ pub async fn understand(
     call: &Call,
     body: Option<String>,
     reading: impl Into<QueryReading>,
-) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
+) -> Result<(QueryRequest, Vec<ResolvedQuery>), OpenTsdbError> {
     let reading = reading.into();
     let asked = match body {
         Some(body) if body.len() > INLINE_BODY_BYTES_MAX => {
@@ -217,11 +217,11 @@ pub async fn understand(
 
 /// What is asked of which series.
 fn resolved(
-    mut asked: Asked,
+    mut asked: QueryRequest,
     state: &State,
     call: &Call,
     reading: QueryReading,
-) -> Result<(Asked, Vec<Resolved>), OpenTsdbError> {
+) -> Result<(QueryRequest, Vec<ResolvedQuery>), OpenTsdbError> {
     let QueryReading { fidelity, manner } = reading;
     let delete = call.method == Method::DELETE || asked.delete;
     let refused = || {
@@ -232,7 +232,7 @@ fn resolved(
         return Err(refused());
     }
     asked.arrays |= call.params.has("arrays");
-    asked.gaps = Gaps::requested(call, &asked)?;
+    asked.gaps = asked.requested_gaps(call)?;
     let now = now_millis(&*state.clock);
     if manner.nothing_is_an_answer && resolve::is_backwards(&asked, now) {
         return Ok((asked, Vec::new()));
@@ -242,23 +242,23 @@ fn resolved(
     if delete {
         // The original looks names up before it deletes.
         let round = state.queries.round();
-        question.iter().filter_map(Resolved::query).try_for_each(|query| round.check(query))?;
+        question.iter().filter_map(ResolvedQuery::query).try_for_each(|query| round.check(query))?;
         return Err(refused());
     }
     Ok((asked, question))
 }
 
 /// The annotations of the stretch that all sub-queries share.
-fn notes(state: &State, asked: &Asked, question: &[Resolved]) -> Delivered {
-    let query = question.iter().find_map(Resolved::query);
+fn notes(state: &State, asked: &QueryRequest, question: &[ResolvedQuery]) -> DeliveredNotes {
+    let query = question.iter().find_map(ResolvedQuery::query);
     let snapshot = state.db.snapshot();
     match (query, snapshot.meta().annotations()) {
-        (_, []) | (None, _) => Delivered::default(),
-        _ if asked.no_annotations => Delivered::default(),
+        (_, []) | (None, _) => DeliveredNotes::default(),
+        _ if asked.no_annotations => DeliveredNotes::default(),
         (Some(query), held) => {
             let (start, end) = (query.start, query.end);
             let scope = if asked.global_annotations { NoteScope::WithGlobal } else { NoteScope::OfSeries };
-            Delivered::new(held, window(start, end, None), start, end, scope)
+            DeliveredNotes::new(held, window(start, end, None), start, end, scope)
         }
     }
 }

@@ -4,17 +4,18 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use telem_ingest::decode::lenient::{Flag, Long, Text, TextMap};
 use telem_query::tsq::Fidelity;
 
 use super::filters::{self, Filter, FilterRole};
 use super::gaps::Gaps;
-use super::manner::{LineOrder, QueryReading};
+use super::manner::QueryReading;
+use super::request::{QueryRequest, RateOptions, Sub};
+use crate::protocols::opentsdb::body::{AtMost, from_json};
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// Most sub-queries in one request.
@@ -28,93 +29,6 @@ pub const TSUIDS_MAX: usize = 64;
 
 /// Most percentiles of histograms in one sub-query.
 pub const PERCENTILES_MAX: usize = 64;
-
-/// A request to `/api/query`, from JSON or from a URI.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
-    pub start: Option<String>,
-    pub end: Option<String>,
-    pub timezone: Option<String>,
-    pub use_calendar: bool,
-    /// Times in the answer are milliseconds.
-    pub ms_resolution: bool,
-    pub show_query: bool,
-    pub show_tsuids: bool,
-    /// Every group is followed by what its sub-query took.
-    pub show_stats: bool,
-    /// The groups are followed by what the request took.
-    pub show_summary: bool,
-    /// No notes are delivered.
-    pub no_annotations: bool,
-    /// Notes on no single series are delivered too.
-    pub global_annotations: bool,
-    /// Points are `[time, value]` pairs instead of an object.
-    pub arrays: bool,
-    pub delete: bool,
-    /// Whether it says in which resolution it wants times, as browsers do that show a Grafana.
-    pub by_browser: bool,
-    /// How gaps are shown.
-    pub gaps: Gaps,
-    pub order: LineOrder,
-    /// Every one once, unless a view keeps them as they were sent.
-    pub subs: Vec<Sub>,
-}
-
-/// Sub-queries and filters of a question that is answered like a panel's.
-const LIGHT_SUBS_MAX: usize = 32;
-const LIGHT_FILTERS_MAX: usize = 64;
-
-impl Asked {
-    /// Whether it takes no more than some microseconds to find out which series it is about.
-    pub fn is_light(&self) -> bool {
-        let filters = || self.subs.iter().flat_map(|sub| &sub.filters);
-        self.subs.len() <= LIGHT_SUBS_MAX
-            && self.subs.iter().all(|sub| sub.tsuids.is_empty())
-            && filters().count() <= LIGHT_FILTERS_MAX
-            && filters().all(|filter| filter.kind != "regexp")
-    }
-}
-
-/// One sub-query as asked. What is missing, null or empty is `None`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sub {
-    pub aggregator: Option<String>,
-    pub metric: Option<String>,
-    pub tsuids: Vec<String>,
-    pub downsample: Option<String>,
-    pub rate: bool,
-    pub rate_options: Option<RateOptions>,
-    pub filters: Vec<Filter>,
-    pub explicit_tags: bool,
-    /// Asks for histograms: their percentiles, or `Some` of none for their buckets.
-    pub histogram: Option<Vec<f32>>,
-    /// Asks for what was aggregated when it was written.
-    pub pre_aggregate: bool,
-    /// The JSON object in which it came, without an `index` of its own, where a view shows that.
-    pub sent: Option<String>,
-}
-
-impl Sub {
-    fn but_filters(&self) -> impl PartialEq + '_ {
-        let (metric, aggregator, downsample) = (&self.metric, &self.aggregator, &self.downsample);
-        let kinds = (self.explicit_tags, self.pre_aggregate, &self.histogram);
-        (metric, aggregator, &self.tsuids, downsample, self.rate, self.rate_options, kinds)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateOptions {
-    pub counter: bool,
-    pub counter_max: i64,
-    pub reset_value: i64,
-    pub drop_resets: bool,
-}
-
-impl Default for RateOptions {
-    fn default() -> Self {
-        Self { counter: false, counter_max: i64::MAX, reset_value: 0, drop_resets: false }
-    }
-}
 
 /// The sub-queries of a request as they are read: every one once, and all within limits.
 #[derive(Debug)]
@@ -171,39 +85,6 @@ impl Subs {
 
     pub fn done(self) -> Vec<Sub> {
         self.kept
-    }
-}
-
-/// A list of which `MOST` elements are kept and the rest is not looked at. With one more than is allowed
-/// it shows whether too many were sent, at no cost for how many.
-#[derive(Clone, Debug, Default)]
-pub struct AtMost<T, const MOST: usize>(pub Vec<T>);
-
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        json.deserialize_seq(AtMostVisitor(PhantomData))
-    }
-}
-
-struct AtMostVisitor<T, const MOST: usize>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for AtMostVisitor<T, MOST> {
-    type Value = AtMost<T, MOST>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let mut kept = Vec::new();
-        while kept.len() < MOST {
-            match array.next_element()? {
-                Some(element) => kept.push(element),
-                None => return Ok(AtMost(kept)),
-            }
-        }
-        while array.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(AtMost(kept))
     }
 }
 
@@ -334,24 +215,11 @@ impl<'de> Deserialize<'de> for Big {
     }
 }
 
-/// Reads JSON as OpenTSDB does: anything behind it is ignored, and an array is not an object.
-///
-/// # Errors
-/// 400 with the position and what was found.
-pub fn from_json<'a, T: Deserialize<'a>>(body: &'a str) -> Result<T, OpenTsdbError> {
-    if !body.trim_start().starts_with('{') {
-        let found: String = body.trim().chars().take(16).collect();
-        return Err(OpenTsdbError::not_json(format!("found '{found}', expected an object")));
-    }
-    let mut json = serde_json::Deserializer::from_str(body);
-    T::deserialize(&mut json).map_err(|error| OpenTsdbError::not_json(error.to_string()))
-}
-
 /// A query from the body of a request.
 ///
 /// # Errors
 /// 400; for a query of nothing what OpenTSDB makes of it.
-pub fn body(body: &str, reading: impl Into<QueryReading>) -> Result<Asked, OpenTsdbError> {
+pub fn body(body: &str, reading: impl Into<QueryReading>) -> Result<QueryRequest, OpenTsdbError> {
     let reading = reading.into();
     let nothing = || OpenTsdbError::unforeseen(reading.fidelity, "An internal null pointer exception was thrown");
     if body.trim_start().starts_with("null") {
@@ -363,7 +231,7 @@ pub fn body(body: &str, reading: impl Into<QueryReading>) -> Result<Asked, OpenT
     for raw in raw_subs.0 {
         subs.add(sub(raw.get(), reading).map_err(OpenTsdbError::not_json)?)?;
     }
-    let mut asked = Asked {
+    let mut asked = QueryRequest {
         start: filled(raw.start),
         end: filled(raw.end),
         timezone: filled(raw.timezone),

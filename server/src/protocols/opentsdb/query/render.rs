@@ -14,13 +14,12 @@ use telem_query::TsGroup;
 use telem_query::question::Aggregator;
 
 use super::filters::Filter;
-use super::manner::LineOrder;
-use super::parse::{Asked, RateOptions, Sub};
-use super::resolve::{Resolved, SubQuerySource};
+use super::request::{LineOrder, QueryRequest, RateOptions, Sub};
+use super::resolve::{ResolvedQuery, SubQuerySource};
 use super::stats::{self, Stats};
 use crate::answers::AnswerCharge;
 use crate::http::ApiError;
-use crate::protocols::opentsdb::annotation::Delivered;
+use crate::protocols::opentsdb::annotation::DeliveredNotes;
 use crate::protocols::opentsdb::{json, tsuid};
 
 /// What a rendered point takes at most, roughly: room is made for all that are written at once.
@@ -79,7 +78,13 @@ struct Open {
 }
 
 impl AnswerBuffer {
-    pub fn new(asked: Arc<Asked>, notes: Delivered, index: Arc<SeriesIndex>, held: AnswerCharge, stats: Stats) -> Self {
+    pub fn new(
+        asked: Arc<QueryRequest>,
+        notes: DeliveredNotes,
+        index: Arc<SeriesIndex>,
+        held: AnswerCharge,
+        stats: Stats,
+    ) -> Self {
         AnswerBuffer {
             stats,
             form: Form { asked, notes },
@@ -98,7 +103,7 @@ impl AnswerBuffer {
     ///
     /// # Errors
     /// When what waits takes more than the memory for answers, or than others leave of it.
-    pub fn add(&mut self, sub: &Resolved, mut groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
+    pub fn add(&mut self, sub: &ResolvedQuery, mut groups: Vec<TsGroup>, took: Duration) -> Result<(), ApiError> {
         self.form.order(&mut groups, sub, &self.index);
         self.add_with(sub, groups, took, AnnotationNotes::OfItsSeries)
     }
@@ -109,7 +114,7 @@ impl AnswerBuffer {
     /// As [`AnswerBuffer::add`].
     pub fn add_with(
         &mut self,
-        sub: &Resolved,
+        sub: &ResolvedQuery,
         mut groups: Vec<TsGroup>,
         took: Duration,
         notes: AnnotationNotes,
@@ -121,7 +126,7 @@ impl AnswerBuffer {
         self.held.grow(self.taken)?;
         self.weight += groups.iter().map(|group| self.form.weight(group)).sum::<usize>();
         self.hidden += groups.iter().map(|group| self.form.hidden(group)).sum::<usize>();
-        let of = GroupOrigin { sub: sub.index, gaps_are_null: gaps.are_null(sub.gaps_are_null), took, notes };
+        let of = GroupOrigin { sub: sub.index, gaps_are_null: gaps.are_null(sub.filling), took, notes };
         self.waiting.push_back((of, groups.into_iter()));
         Ok(())
     }
@@ -217,8 +222,8 @@ fn taken(group: &TsGroup) -> usize {
 
 /// What all groups of an answer share.
 struct Form {
-    asked: Arc<Asked>,
-    notes: Delivered,
+    asked: Arc<QueryRequest>,
+    notes: DeliveredNotes,
 }
 
 impl Form {
@@ -269,7 +274,7 @@ impl Form {
     /// Puts groups in the order in which OpenTSDB shows them, and Grafana lists them in a legend: by the numbers of the
     /// values of the tags that make groups, tags by their numbers, which is the order in which names were first seen. A
     /// view may show them by name instead.
-    fn order(&self, groups: &mut [TsGroup], sub: &Resolved, index: &SeriesIndex) {
+    fn order(&self, groups: &mut [TsGroup], sub: &ResolvedQuery, index: &SeriesIndex) {
         if self.asked.order == LineOrder::Hosts {
             return groups.sort_by_cached_key(by_host);
         }

@@ -9,7 +9,8 @@ use telem_query::tsq::{Downsample, Fidelity, Fill, Interval, Matcher, Rate, TagF
 
 use super::downsample::{self, CalendarRule};
 use super::filters::{self, Filter};
-use super::parse::{Asked, RateOptions, Sub};
+use super::gaps::GapFilling;
+use super::request::{QueryRequest, RateOptions, Sub};
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 use crate::protocols::opentsdb::{aggregators, time, tsuid};
 
@@ -19,15 +20,15 @@ const OPENTSDB_MILLIS_MAX: i64 = 9_999_999_999_999;
 
 /// A sub-query ready to be answered.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct ResolvedQuery {
     /// Its place among the sub-queries that were asked.
     pub index: usize,
     pub source: SubQuerySource,
-    /// A gap that is shown as null.
-    pub gaps_are_null: bool,
+    /// What its fill policy writes into gaps.
+    pub filling: GapFilling,
 }
 
-impl Resolved {
+impl ResolvedQuery {
     pub fn query(&self) -> Option<&TsQuery> {
         match &self.source {
             SubQuerySource::Nothing => None,
@@ -54,7 +55,7 @@ struct Frame {
 }
 
 /// Whether `asked` ends before it begins, as far as both times can be read.
-pub fn is_backwards(asked: &Asked, now_millis: i64) -> bool {
+pub fn is_backwards(asked: &QueryRequest, now_millis: i64) -> bool {
     let zone = time::zone(asked.timezone.as_deref()).unwrap_or(Tz::UTC);
     let read = |text: &str| time::parse(text, now_millis, zone).ok();
     let start = asked.start.as_deref().and_then(read);
@@ -65,11 +66,11 @@ pub fn is_backwards(asked: &Asked, now_millis: i64) -> bool {
 /// # Errors
 /// 400 in OpenTSDB's words and in its order of checks.
 pub fn resolve(
-    asked: &Asked,
+    asked: &QueryRequest,
     index: &SeriesIndex,
     now_millis: i64,
     fidelity: Fidelity,
-) -> Result<Vec<Resolved>, OpenTsdbError> {
+) -> Result<Vec<ResolvedQuery>, OpenTsdbError> {
     let zone = time::zone(asked.timezone.as_deref());
     if fidelity == Fidelity::Sensible {
         zone.clone().map_err(OpenTsdbError::bad_request)?;
@@ -112,7 +113,7 @@ pub enum Widen {
 }
 
 /// Lets a query answer with more than it was asked for. Where that would move its buckets, it is left as it is.
-pub fn widen(sub: &mut Resolved, how: Widen) {
+pub fn widen(sub: &mut ResolvedQuery, how: Widen) {
     let SubQuerySource::Query(query) = &mut sub.source else { return };
     let same_window = match &query.downsample {
         None => true,
@@ -193,15 +194,18 @@ impl Frame {
         }
     }
 
-    fn sub(&self, at: usize, sub: &Sub, valid: Valid, index: &SeriesIndex) -> Result<Resolved, OpenTsdbError> {
+    fn sub(&self, at: usize, sub: &Sub, valid: Valid, index: &SeriesIndex) -> Result<ResolvedQuery, OpenTsdbError> {
         let Valid { aggregator, downsample } = valid;
-        let gaps_are_null = downsample.as_ref().is_some_and(|downsample| downsample.fill == Fill::Null);
+        let filling = match &downsample {
+            Some(downsample) if downsample.fill == Fill::Null => GapFilling::Null,
+            _ => GapFilling::Other,
+        };
         if sub.pre_aggregate && self.fidelity == Fidelity::OpenTsdb {
             return Err(OpenTsdbError::bad_request("An internal null pointer exception was thrown")
                 .details("nothing was aggregated when it was written"));
         }
         let selected = match (&sub.metric, &sub.tsuids[..]) {
-            (Some(metric), []) => Some(Selected {
+            (Some(metric), []) => Some(SelectedSeries {
                 metric: metric.clone(),
                 filters: self.filters(sub, index)?,
                 explicit_tags: sub.explicit_tags,
@@ -231,7 +235,7 @@ impl Frame {
                 fidelity: self.fidelity,
             }))
         });
-        Ok(Resolved { index: at, source, gaps_are_null })
+        Ok(ResolvedQuery { index: at, source, filling })
     }
 
     fn filters(&self, sub: &Sub, index: &SeriesIndex) -> Result<Vec<TagFilter>, OpenTsdbError> {
@@ -251,7 +255,7 @@ impl Frame {
     }
 
     /// The series of TSUIDs, if there are any.
-    fn by_numbers(&self, tsuids: &[String], index: &SeriesIndex) -> Result<Option<Selected>, OpenTsdbError> {
+    fn by_numbers(&self, tsuids: &[String], index: &SeriesIndex) -> Result<Option<SelectedSeries>, OpenTsdbError> {
         let metric_of = |number: &String| number.get(..tsuid::DIGITS).map(str::to_uppercase);
         if let [first, others @ ..] = tsuids
             && let Some(other) = others.iter().find(|other| metric_of(other) != metric_of(first))
@@ -275,20 +279,21 @@ impl Frame {
         keys.sort();
         keys.dedup();
         let metric = keys.first().map(|key| key.metric().to_owned());
-        let selected = |metric| Selected { metric, filters: Vec::new(), explicit_tags: false, series: Some(keys) };
+        let selected =
+            |metric| SelectedSeries { metric, filters: Vec::new(), explicit_tags: false, series: Some(keys) };
         Ok(metric.map(selected))
     }
 }
 
 /// Which series a sub-query reads.
-struct Selected {
+struct SelectedSeries {
     metric: String,
     filters: Vec<TagFilter>,
     explicit_tags: bool,
     series: Option<Vec<SeriesKey>>,
 }
 
-impl Selected {
+impl SelectedSeries {
     /// That somebody knows the metric, the tag keys and the literal values.
     fn check_names(&self, index: &SeriesIndex) -> Result<(), OpenTsdbError> {
         let keys = self.filters.iter().map(|filter| (NameKind::TagKey, &filter.key));

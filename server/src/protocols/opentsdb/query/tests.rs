@@ -12,18 +12,20 @@ use telem_query::tsq::{CalendarUnit, Downsample, Fidelity, Fill, Interval, Match
 
 use super::downsample::{self, CalendarRule};
 use super::filters::{Filter, FilterRole};
-use super::parse::{self, Asked, RateOptions, Sub};
-use super::resolve::{self, Resolved, SubQuerySource};
+use super::gaps::GapFilling;
+use super::parse;
+use super::request::{QueryRequest, RateOptions, Sub};
+use super::resolve::{self, ResolvedQuery, SubQuerySource};
 use super::stats::Stats;
 use super::{render, uri};
 use crate::answers::AnswerBudget;
 use crate::http::Params;
-use crate::protocols::opentsdb::annotation::Delivered;
+use crate::protocols::opentsdb::annotation::DeliveredNotes;
 use crate::protocols::opentsdb::tests::Still;
 
 const NOW_MILLIS: i64 = 1_700_000_000_000;
 
-fn ask(body: &str) -> Asked {
+fn ask(body: &str) -> QueryRequest {
     parse::body(body, Fidelity::Sensible).unwrap()
 }
 
@@ -34,7 +36,7 @@ fn sub(fields: &str) -> Result<Sub, String> {
 }
 
 /// What is said about a question: `ok`, or status, message and details.
-fn verdict(asked: Result<Asked, super::OpenTsdbError>, fidelity: Fidelity) -> String {
+fn verdict(asked: Result<QueryRequest, super::OpenTsdbError>, fidelity: Fidelity) -> String {
     let resolved = asked.and_then(|asked| {
         resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, fidelity).map(|resolved| resolved.len())
     });
@@ -53,7 +55,9 @@ fn a_panel_of_grafana_is_understood() {
             "msResolution":true,"globalAnnotations":true,"showQuery":true}"#);
     assert!(asked.ms_resolution && asked.show_query && !asked.arrays && !asked.show_tsuids);
     let resolved = resolve::resolve(&asked, &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
-    let [Resolved { source: SubQuerySource::Query(query), index: 0, gaps_are_null: true, .. }] = &resolved[..] else {
+    let [ResolvedQuery { source: SubQuerySource::Query(query), index: 0, filling: GapFilling::Null, .. }] =
+        &resolved[..]
+    else {
         panic!("{resolved:?}")
     };
     assert_eq!((query.start.millis(), query.end.millis()), (1_356_998_400_000, NOW_MILLIS));
@@ -326,7 +330,7 @@ fn a_zone_is_looked_up_where_opentsdb_needs_it() {
 }
 
 /// The first second that is asked for.
-fn start_of(asked: Result<Asked, super::OpenTsdbError>) -> i64 {
+fn start_of(asked: Result<QueryRequest, super::OpenTsdbError>) -> i64 {
     let resolved = resolve::resolve(&asked.unwrap(), &SeriesIndex::default(), NOW_MILLIS, Fidelity::OpenTsdb).unwrap();
     let SubQuerySource::Query(query) = &resolved[0].source else { panic!("{resolved:?}") };
     query.start.seconds()
@@ -542,7 +546,7 @@ fn downsampling_is_an_interval_a_function_and_a_fill() {
 }
 
 /// The answer to one sub-query with one group of these points.
-fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> String {
+fn rendered(asked: &QueryRequest, filling: GapFilling, points: Vec<(i64, Value)>) -> String {
     let key = SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap();
     let group = TsGroup {
         tags: TagSet::new([("host", "a\"b")]).unwrap(),
@@ -550,10 +554,10 @@ fn rendered(asked: &Asked, gaps_are_null: bool, points: Vec<(i64, Value)>) -> St
         series: vec![key],
         points: points.into_iter().map(|(millis, value)| (Timestamp::from_millis(millis), value)).collect(),
     };
-    let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null };
+    let sub = ResolvedQuery { index: 0, source: SubQuerySource::Nothing, filling };
     let held = AnswerBudget::new(1 << 20).start();
     let index = Arc::new(SeriesIndex::default());
-    let mut out = render::AnswerBuffer::new(Arc::new(asked.clone()), Delivered::default(), index, held, stats());
+    let mut out = render::AnswerBuffer::new(Arc::new(asked.clone()), DeliveredNotes::default(), index, held, stats());
     out.add(&sub, vec![group], Duration::from_millis(3)).unwrap();
     String::from_utf8(out.whole().unwrap().0).unwrap()
 }
@@ -566,16 +570,16 @@ fn stats() -> Stats {
 #[test]
 fn what_a_question_took_is_told_of_every_group_and_of_all() {
     let points = vec![(1_000, Value::Int(5)), (2_000, Value::Int(6))];
-    let asked = Asked { show_stats: true, show_summary: true, ..plain() };
-    let text = rendered(&asked, false, points.clone());
+    let asked = QueryRequest { show_stats: true, show_summary: true, ..plain() };
+    let text = rendered(&asked, GapFilling::Other, points.clone());
     assert!(
         text.ends_with(
             r#""dps":{"1":5,"2":6},"stats":{"aggregationTime":3.0,"emittedDPs":2}},{"statsSummary":{"avgAggregationTime":3.0,"maxAggregationTime":3.0,"emittedDPs":2,"totalTime":0.0}}]"#
         ),
         "{text}"
     );
-    let arrays = Asked { arrays: true, show_stats: true, ..plain() };
-    let text = rendered(&arrays, false, points);
+    let arrays = QueryRequest { arrays: true, show_stats: true, ..plain() };
+    let text = rendered(&arrays, GapFilling::Other, points);
     assert!(text.ends_with(r#""dps":[[1,5],[2,6]],"stats":{"aggregationTime":3.0,"emittedDPs":2}}]"#), "{text}");
     for asked in [
         ask(r#"{"start":1,"showStats":true,"showSummary":true,"queries":[]}"#),
@@ -585,7 +589,7 @@ fn what_a_question_took_is_told_of_every_group_and_of_all() {
     }
 }
 
-fn plain() -> Asked {
+fn plain() -> QueryRequest {
     ask(r#"{"start":1,"queries":[{"metric":"m","aggregator":"sum","tags":{"host":"a"}}]}"#)
 }
 
@@ -600,29 +604,29 @@ fn integers_stay_integers_and_floats_keep_every_bit() {
         (6_000, Value::Float(f64::NAN)),
     ];
     assert_eq!(
-        rendered(&plain(), false, points.clone()),
+        rendered(&plain(), GapFilling::Other, points.clone()),
         r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"dps":{"1":5,"2":5.0,"3":0.1,"4":1e300,"5":-9223372036854775808,"6":"NaN"}}]"#
     );
-    assert!(rendered(&plain(), true, points).ends_with(r#""6":null}}]"#));
+    assert!(rendered(&plain(), GapFilling::Null, points).ends_with(r#""6":null}}]"#));
 }
 
 #[test]
 fn times_are_seconds_or_milliseconds_and_every_key_stands_once() {
     let points = vec![(1_200, Value::Int(1)), (1_700, Value::Int(2)), (2_000, Value::Int(3))];
-    assert!(rendered(&plain(), false, points.clone()).ends_with(r#""dps":{"1":2,"2":3}}]"#));
-    let millis = Asked { ms_resolution: true, ..plain() };
-    assert!(rendered(&millis, false, points.clone()).ends_with(r#""dps":{"1200":1,"1700":2,"2000":3}}]"#));
-    let arrays = Asked { arrays: true, ..plain() };
-    assert!(rendered(&arrays, false, points).ends_with(r#""dps":[[1,1],[1,2],[2,3]]}]"#));
-    assert!(rendered(&arrays, false, vec![]).ends_with(r#""dps":[]}]"#));
-    assert!(rendered(&plain(), false, vec![]).ends_with(r#""dps":{}}]"#));
+    assert!(rendered(&plain(), GapFilling::Other, points.clone()).ends_with(r#""dps":{"1":2,"2":3}}]"#));
+    let millis = QueryRequest { ms_resolution: true, ..plain() };
+    assert!(rendered(&millis, GapFilling::Other, points.clone()).ends_with(r#""dps":{"1200":1,"1700":2,"2000":3}}]"#));
+    let arrays = QueryRequest { arrays: true, ..plain() };
+    assert!(rendered(&arrays, GapFilling::Other, points).ends_with(r#""dps":[[1,1],[1,2],[2,3]]}]"#));
+    assert!(rendered(&arrays, GapFilling::Other, vec![]).ends_with(r#""dps":[]}]"#));
+    assert!(rendered(&plain(), GapFilling::Other, vec![]).ends_with(r#""dps":{}}]"#));
 }
 
 #[test]
 fn a_query_is_shown_as_it_was_asked() {
-    let asked = Asked { show_query: true, show_tsuids: true, ..plain() };
+    let asked = QueryRequest { show_query: true, show_tsuids: true, ..plain() };
     assert_eq!(
-        rendered(&asked, false, vec![]),
+        rendered(&asked, GapFilling::Other, vec![]),
         r#"[{"metric":"m","tags":{"host":"a\"b"},"aggregateTags":["dc"],"query":{"aggregator":"sum","metric":"m","tsuids":null,"downsample":null,"rate":false,"filters":[{"tagk":"host","filter":"a","group_by":true,"type":"literal_or"}],"rateOptions":null,"explicitTags":false,"preAggregate":false,"filterTagKs":[],"percentiles":null,"showHistogramBuckets":false,"histogramQuery":false,"rollupUsage":null,"rollupTable":"raw","useFuzzyFilter":true,"useMultiGets":true,"index":0,"tags":{"host":"literal_or(a)"}},"tsuids":["000000000000000000"],"dps":{}}]"#
     );
 }
@@ -651,17 +655,17 @@ fn a_literal_value_must_be_known_also_where_opentsdb_forgets_it() {
 }
 
 /// The answer to one sub-query with groups of these points, in pieces of `bytes` each or at once.
-fn in_pieces(asked: &Asked, points: &[Vec<i64>], bytes: Option<usize>) -> String {
+fn in_pieces(asked: &QueryRequest, points: &[Vec<i64>], bytes: Option<usize>) -> String {
     let groups = points.iter().map(|points| TsGroup {
         tags: TagSet::default(),
         aggregate_tags: vec![],
         series: vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()],
         points: points.iter().map(|millis| (Timestamp::from_millis(*millis), Value::Int(*millis))).collect(),
     });
-    let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null: false };
+    let sub = ResolvedQuery { index: 0, source: SubQuerySource::Nothing, filling: GapFilling::Other };
     let held = AnswerBudget::new(64 << 20).start();
     let mut out =
-        render::AnswerBuffer::new(Arc::new(asked.clone()), Delivered::default(), Arc::default(), held, stats());
+        render::AnswerBuffer::new(Arc::new(asked.clone()), DeliveredNotes::default(), Arc::default(), held, stats());
     out.add(&sub, groups.collect(), Duration::ZERO).unwrap();
     let text = match bytes {
         None => out.whole().unwrap().0,
@@ -682,7 +686,7 @@ proptest! {
         bytes in 1..20_000_usize,
         (ms_resolution, arrays) in (any::<bool>(), any::<bool>()),
     ) {
-        let asked = Asked { ms_resolution, arrays, ..plain() };
+        let asked = QueryRequest { ms_resolution, arrays, ..plain() };
         let points: Vec<Vec<i64>> =
             groups.iter().map(|(len, step)| (0..*len as i64).map(|at| at * step).collect()).collect();
         let whole = in_pieces(&asked, &points, None);
@@ -710,7 +714,7 @@ fn order(aggregator: &str, given: &[&str]) -> Vec<String> {
         points: vec![],
     });
     let held = AnswerBudget::new(1 << 20).start();
-    let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), index, held, stats());
+    let mut out = render::AnswerBuffer::new(Arc::new(asked), DeliveredNotes::default(), index, held, stats());
     out.add(&subs.unwrap()[0], groups.collect(), Duration::ZERO).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&out.whole().unwrap().0).unwrap();
     let host = |group: &serde_json::Value| group["tags"]["host"].as_str().unwrap().to_owned();
@@ -732,10 +736,11 @@ fn values_that_a_later_one_of_their_second_hides_are_counted() {
         let points = micros.iter().map(|micros| (Timestamp::from_micros(*micros), Value::Int(1))).collect();
         let series = vec![SeriesKey::new("m", TagSet::new([("host", "a")]).unwrap()).unwrap()];
         let group = TsGroup { tags: TagSet::default(), aggregate_tags: vec![], series, points };
-        let asked = Asked { ms_resolution, arrays, ..plain() };
+        let asked = QueryRequest { ms_resolution, arrays, ..plain() };
         let held = AnswerBudget::new(1 << 20).start();
-        let mut out = render::AnswerBuffer::new(Arc::new(asked), Delivered::default(), Arc::default(), held, stats());
-        let sub = Resolved { index: 0, source: SubQuerySource::Nothing, gaps_are_null: false };
+        let mut out =
+            render::AnswerBuffer::new(Arc::new(asked), DeliveredNotes::default(), Arc::default(), held, stats());
+        let sub = ResolvedQuery { index: 0, source: SubQuerySource::Nothing, filling: GapFilling::Other };
         out.add(&sub, vec![group], Duration::ZERO).unwrap();
         out.hidden().map(|text| text.to_str().unwrap().to_owned())
     };

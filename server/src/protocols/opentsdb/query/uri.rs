@@ -5,14 +5,15 @@ use telem_query::tsq::Fidelity;
 use super::filters::{self, Filter, FilterReader, FilterRole};
 use super::gaps::Gaps;
 use super::manner::QueryReading;
-use super::parse::{self, Asked, RateOptions, Sub, Subs};
+use super::parse::{self, Subs};
+use super::request::{QueryRequest, RateOptions, Sub};
 use crate::http::Params;
 use crate::protocols::opentsdb::call::required;
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 
 /// # Errors
 /// 400 in OpenTSDB's words; for malformed tags what OpenTSDB makes of them.
-pub fn query(params: &Params, reading: impl Into<QueryReading>) -> Result<Asked, OpenTsdbError> {
+pub fn query(params: &Params, reading: impl Into<QueryReading>) -> Result<QueryRequest, OpenTsdbError> {
     query_with(params, &[], reading).map(|(asked, _)| asked)
 }
 
@@ -24,7 +25,7 @@ pub fn query_with(
     params: &Params,
     more: &[String],
     reading: impl Into<QueryReading>,
-) -> Result<(Asked, Vec<usize>), OpenTsdbError> {
+) -> Result<(QueryRequest, Vec<usize>), OpenTsdbError> {
     let reading = reading.into();
     let fidelity = reading.fidelity;
     let start = required(params, "start")?.to_owned();
@@ -42,7 +43,7 @@ pub fn query_with(
     }
     // OpenTSDB 2.4 reads neither of these in a URI.
     let beyond = fidelity == Fidelity::Sensible;
-    let mut asked = Asked {
+    let mut asked = QueryRequest {
         start: Some(start),
         end: filled("end"),
         timezone: filled("tz").or_else(|| filled("timezone")).filter(|_| beyond),

@@ -24,7 +24,7 @@ use crate::protocol::{ByteStream, LineClient};
 const SILENCE: Duration = Duration::from_millis(50);
 /// Most bytes that are still read at the end of a connection: more than the kernel holds for one by default.
 const LAST_BYTES_MAX: usize = 8 << 20;
-/// How long a client whom we leave may take to read what was said last.
+/// How long a client on which we hang up may take to read what was said last.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Speaks with a client until one of both has enough.

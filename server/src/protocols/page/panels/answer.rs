@@ -4,20 +4,17 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::ser::SerializeSeq;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use telem_engine::MetricKind;
 use telem_ingest::collect;
 
 use super::PanelTask;
 use super::choice::{self, LineChoice, LineFigures, OtherLines};
+use super::column::PanelColumn;
 use super::lines::{PanelLine, PanelLines};
-use crate::protocols::page::start::{AbsentNode, millis};
+use crate::protocols::page::millis;
+use crate::protocols::page::nodes::AbsentNode;
 
-/// Digits of a value in a column: more than any screen shows.
-const DIGITS: i32 = 7;
-/// The greatest power of ten that a float holds exactly.
-const EXACT_POWER: i32 = 22;
 /// What the greatest value of a heat map is as a byte. The least is 1, and nothing is 0.
 const BYTE_MAX: f64 = 255.0;
 
@@ -78,46 +75,25 @@ struct HeatScale {
     hi: f64,
 }
 
-/// Values of columns, with as many digits as are seen; what is not a number is `null`.
-#[derive(Debug)]
-pub struct PanelColumn(pub Vec<f64>);
-
-impl Serialize for PanelColumn {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut sequence = serializer.serialize_seq(Some(self.0.len()))?;
-        for value in &self.0 {
-            let short = shortened(*value);
-            match short.fract() == 0.0 && short.abs() < 1e15 {
-                true => sequence.serialize_element(&(short as i64))?,
-                false => sequence.serialize_element(&short)?,
-            }
-        }
-        sequence.end()
-    }
-}
-
-/// To so many digits.
-fn shortened(value: f64) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let power = DIGITS - 1 - value.abs().log10().floor() as i32;
-    if power.abs() > EXACT_POWER {
-        return value;
-    }
-    let scale = 10_f64.powi(power.abs());
-    if power >= 0 { (value * scale).round() / scale } else { (value / scale).round() * scale }
+/// Whether series were read for a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PanelRead {
+    Done,
+    /// None was asked for, as none can match.
+    NothingMatches,
 }
 
 impl PanelAnswer {
-    /// `is_read` is false where no series was asked, as none can match.
-    pub fn of(task: &PanelTask, lines: PanelLines, choice: LineChoice, is_read: bool) -> Self {
+    pub fn of(task: &PanelTask, lines: PanelLines, choice: LineChoice, read: PanelRead) -> Self {
         let (panel, columns) = (&task.panel, lines.grid.columns);
         let LineChoice { figures, sent } = choice;
-        let empty = lines.lines.is_empty().then(|| why_empty(task, is_read));
+        let empty = lines.lines.is_empty().then(|| why_empty(task, read));
         let (unit, kind) = described(task);
         let raw = lines.raw.is_some();
-        let missing = if is_read { lines.missing.clone() } else { crate::protocols::page::start::missing(&task.state) };
+        let missing = match read {
+            PanelRead::Done => lines.missing.clone(),
+            PanelRead::NothingMatches => crate::protocols::page::nodes::missing(&task.state),
+        };
         let of_line = |place: &usize| sent_line(task, &lines, *place, figures[*place]);
         let (series, others, matrix) = match panel.matrix {
             true => (None, None, Some(heat_cells(task, &lines.lines, &sent, &figures))),
@@ -189,15 +165,15 @@ fn described(task: &PanelTask) -> (String, MetricKind) {
     (meta.unit, meta.kind)
 }
 
-fn why_empty(task: &PanelTask, is_read: bool) -> String {
+fn why_empty(task: &PanelTask, read: PanelRead) -> String {
     let metric = &task.panel.metric;
     let is_known = task.state.index().series_count(metric) > 0;
-    match (is_known, is_read) {
-        (true, true) if task.panel.rate => {
+    match (is_known, read) {
+        (true, PanelRead::Done) if task.panel.rate => {
             format!("no series of '{metric}' has samples in two columns of this range, as a rate needs")
         }
-        (true, true) => format!("'{metric}' has no samples in this range"),
-        (true, false) => format!("no series of '{metric}' has these tags"),
+        (true, PanelRead::Done) => format!("'{metric}' has no samples in this range"),
+        (true, PanelRead::NothingMatches) => format!("no series of '{metric}' has these tags"),
         (false, _) => match collect::describe(metric) {
             Some(described) if task.state.level < described.level && task.state.writer.is_some() => format!(
                 "no series of '{metric}' is there: it is collected from level {} on, and this is level {}",

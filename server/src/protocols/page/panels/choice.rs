@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::answer::PanelColumn;
+use super::column::PanelColumn;
 use super::lines::{LineName, PanelLine};
 use super::question::{LineRanking, LineWish};
 

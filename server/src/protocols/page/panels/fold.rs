@@ -17,7 +17,8 @@ use super::lines::{LineName, PanelLines, RawLine};
 use super::question::{PanelFilters, TagWish};
 use super::{LineFunction, PanelTask, series};
 use crate::http::ApiError;
-use crate::protocols::page::start::{AbsentNode, millis};
+use crate::protocols::page::millis;
+use crate::protocols::page::nodes::AbsentNode;
 
 /// # Errors
 /// Those of the query; those of [`PanelLines::place`].

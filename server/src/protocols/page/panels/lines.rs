@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use telem_engine::{ErrorKind, Timestamp};
 
-use super::super::start::AbsentNode;
+use super::super::nodes::AbsentNode;
 use super::CELLS_MAX;
 use super::grid::PanelGrid;
 use crate::answers::AnswerCharge;

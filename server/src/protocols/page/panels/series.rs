@@ -15,7 +15,7 @@ use super::lines::{LineName, LinePart, PanelLines};
 use super::question::{PanelFilters, TagWish};
 use super::{LineFunction, PanelTask};
 use crate::http::ApiError;
-use crate::protocols::page::start::AbsentNode;
+use crate::protocols::page::nodes::AbsentNode;
 
 /// How long before the first column a sample may be that a rate begins with.
 const LOOK_BACK_MICROS: i64 = 60_000_000;

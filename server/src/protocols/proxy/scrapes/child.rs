@@ -16,8 +16,9 @@ use telem_ingest::default_tags::DefaultTags;
 use super::super::live::{CHILD_LANE, LANE_TAG, MAIN, NODE, ProxyLive, TARGET_TAG};
 use super::super::runs::RunSeat;
 use super::super::shapes::JobDesc;
+use super::fetch::NodeChoice;
 use super::fetch::TargetAnswer;
-use super::node::{NodeChoice, is_node, prefix_of};
+use super::node::{is_node, prefix_of};
 use super::passed::{CounterFall, PassedCounters};
 use super::{ScrapeTarget, records};
 

@@ -9,9 +9,22 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::address::{TargetAddress, is_here};
-use super::node::{NodeChoice, OWN_NODE, OWN_NODE_WHOLE};
 use super::{LINEAGE, ScrapeKind};
 use crate::client::Client;
+
+/// A request with it is about the one node that is asked, and not for its head.
+pub const OWN_NODE: &str = "x-telem-own-node";
+/// Its value where counters that are 0 are wanted, too.
+pub const OWN_NODE_WHOLE: &str = "whole";
+
+/// What a node is to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeChoice {
+    /// Counters with data, as a child tells them.
+    Data,
+    /// All that are declared: of a program that may count many things most are 0.
+    Whole,
+}
 
 /// Longest that a connection may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
@@ -140,20 +153,40 @@ fn refusal(address: &dyn fmt::Display, path: &str, status: u16, body: &[u8]) -> 
     format!("{address} answered {path} with status {status}{}", why.unwrap_or_default())
 }
 
+/// Why there is no address to ask.
+#[derive(Debug)]
+pub enum PlaceFailure {
+    /// It is not on this machine, as it must be.
+    NotHere(String),
+    /// Its name is not found.
+    Unknown(String),
+}
+
+impl From<PlaceFailure> for String {
+    fn from(failure: PlaceFailure) -> Self {
+        match failure {
+            PlaceFailure::NotHere(why) | PlaceFailure::Unknown(why) => why,
+        }
+    }
+}
+
 /// The one address that is asked, where it must be on this machine.
-async fn place(address: &TargetAddress, reach: TargetReach) -> Result<Option<SocketAddr>, String> {
+///
+/// # Errors
+/// When it is not, or its name is not found.
+pub async fn place(address: &TargetAddress, reach: TargetReach) -> Result<Option<SocketAddr>, PlaceFailure> {
     if reach == TargetReach::Anywhere {
         return Ok(None);
     }
     let found = tokio::time::timeout(CONNECT_MAX, address.resolve()).await;
-    let found =
-        found.map_err(|_| format!("the name of {address} is not found within {} s", CONNECT_MAX.as_secs()))??;
+    let late = |_| format!("the name of {address} is not found within {} s", CONNECT_MAX.as_secs());
+    let found = found.map_err(late).flatten().map_err(PlaceFailure::Unknown)?;
     let here = found.iter().find(|place| is_here(place.ip()));
     here.copied().map(Some).ok_or_else(|| {
-        format!(
+        PlaceFailure::NotHere(format!(
             "{address} is not on this machine, and who joins it showed no token; send 'Authorization: Bearer TOKEN' with \
              the token of the connection file, or start the server with --proxy-join any"
-        )
+        ))
     })
 }
 

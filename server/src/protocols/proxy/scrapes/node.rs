@@ -18,20 +18,6 @@ use crate::client::{Address, Client, ClientError};
 use crate::tls::Trust;
 use crate::token::Token;
 
-/// A request with it is about the one node that is asked, and not for its head.
-pub const OWN_NODE: &str = "x-telem-own-node";
-/// Its value where counters that are 0 are wanted, too.
-pub const OWN_NODE_WHOLE: &str = "whole";
-
-/// What a node is to tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeChoice {
-    /// Counters with data, as a child tells them.
-    Data,
-    /// All that are declared: of a program that may count many things most are 0.
-    Whole,
-}
-
 /// The looks of a head at what this node counts.
 #[derive(Debug, Default)]
 pub struct HeadLooks {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::child::ChildScopes;
 use super::exporter::ExporterSeries;
-use super::fetch::{self, EXPORTER_BYTES_MAX};
-use super::node::NodeChoice;
+use super::fetch::{self, EXPORTER_BYTES_MAX, NodeChoice};
 use super::{ScrapeKind, ScrapePlan, ScrapeTarget, TargetPlace};
 use crate::protocols::proxy::live::ProxyLive;
 

@@ -28,7 +28,7 @@ pub async fn climb(live: &Arc<ProxyLive>, root: &TargetAddress, period: Duration
                 tracing::info!(%root, %parent, "this server stands below another proxy");
                 failures = 0;
                 until_silent(live, period).await;
-                tracing::warn!(%parent, "nobody polls this server any more; it joins again");
+                tracing::warn!(%parent, "no server polls this one any more; it joins again");
             }
             Err(why) => {
                 if failures == 0 {

@@ -1,4 +1,4 @@
-//! Who stands below whom, decided in the order in which they came.
+//! The parent of each proxy in the tree, decided in the order in which they came.
 
 use serde::{Deserialize, Serialize};
 

@@ -12,9 +12,9 @@ use super::stand_in::{Driver, H100, StandIn};
 use crate::collect::gpu::nvidia::reader::{ReaderState, VendorReader};
 use crate::collect::gpu::nvidia::{GATE, NvidiaGpus};
 use crate::collect::gpu::{DeviceStatus, GpuPart, GpuPartKind, GpuReading, GpuSource};
-use crate::collect::sampler::Found;
 use crate::collect::series::Out;
 use crate::collect::source::Tree;
+use crate::collect::subject::SourceState;
 
 /// No test waits so long for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -201,12 +201,12 @@ fn without_the_kernel_module_no_library_is_loaded() {
     let mut node = Node::new(2, "");
     fs::remove_file(node.tree.path().join(GATE)).unwrap();
     node.gpus.search();
-    assert_eq!((node.tick(1), node.gpus.found()), (Vec::new(), vec![Found::Absent]));
+    assert_eq!((node.tick(1), node.gpus.found()), (Vec::new(), vec![SourceState::Absent]));
     assert!(!node.gpus.reader.is_running());
 
     let mut unread = Node::of(Driver::New, 2, "", |_| VendorReader::Nobody);
     unread.gpus.search();
-    assert_eq!((unread.tick(1), unread.gpus.found()), (Vec::new(), vec![Found::Absent]));
+    assert_eq!((unread.tick(1), unread.gpus.found()), (Vec::new(), vec![SourceState::Absent]));
 }
 
 #[test]
@@ -299,10 +299,10 @@ fn why_nothing_can_be_asked_is_told_with_what_helps() {
     ] {
         let mut node = Node::new(2, script);
         node.gpus.search();
-        assert_eq!(node.gpus.found(), [Found::Present], "nobody has asked");
+        assert_eq!(node.gpus.found(), [SourceState::Present], "nobody has asked");
         assert_eq!(node.tick(1), []);
         match &node.gpus.found()[..] {
-            [Found::Refused { path, why: told, remedy: helps }] => {
+            [SourceState::Refused { path, why: told, remedy: helps }] => {
                 assert_eq!((path, &**told), (&node.tree.path().join(GATE), why));
                 assert!(helps.contains(remedy), "{helps}");
             }
@@ -311,7 +311,7 @@ fn why_nothing_can_be_asked_is_told_with_what_helps() {
         node.plays("");
         assert_eq!(node.tick(60), []);
         assert_eq!(node.up(61), [(0, true), (1, true)], "asked again after a minute");
-        assert_eq!(node.gpus.found(), [Found::Present]);
+        assert_eq!(node.gpus.found(), [SourceState::Present]);
     }
 }
 
@@ -320,7 +320,7 @@ fn what_a_user_may_not_ask_for_is_told_of_each_gpu() {
     let mut node = Node::new(3, "1 nvmlGpmSampleGet return 4\n");
     node.gpus.search();
     node.tick(1);
-    let [Found::Present, Found::Refused { path, why, .. }] = &node.gpus.found()[..] else { panic!() };
+    let [SourceState::Present, SourceState::Refused { path, why, .. }] = &node.gpus.found()[..] else { panic!() };
     assert_eq!(path, &node.tree.path().join("sys/bus/pci/devices/0000:43:00.0"));
     assert_eq!(why, "no permission to ask for GPM");
 }
@@ -342,7 +342,7 @@ fn a_gpu_that_sleeps_is_not_woken() {
         let cards = node.gpus.cards();
         assert_eq!((cards.len(), cards[0].status, cards[0].pci.bus), (1, DeviceStatus::Asleep, 1));
     }
-    assert_eq!(node.gpus.found(), [Found::Present]);
+    assert_eq!(node.gpus.found(), [SourceState::Present]);
     laptop(&node, "auto\n", "active\n");
     node.gpus.search();
     assert_eq!(node.up(60), [(0, true), (1, true)]);

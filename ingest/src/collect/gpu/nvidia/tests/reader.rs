@@ -15,7 +15,8 @@ use super::stand_in::{Driver, H100, StandIn};
 use crate::collect::gpu::nvidia::frames::{FrameBuffer, LINE_BYTES_MAX, NvidiaReading, OffCause, ReaderWord, say};
 use crate::collect::gpu::nvidia::read_for_parent;
 use crate::collect::gpu::nvidia::reader::{
-    CALL_DEADLINE, LEFT_OUT_FOR, NvidiaReader, ReaderAnswers, ReaderState, START_DEADLINE, START_INTERVAL, VendorReader,
+    CALL_DEADLINE, LEFT_OUT_FOR, NvidiaReader, QuestionExtent, ReaderAnswers, ReaderState, START_DEADLINE,
+    START_INTERVAL, VendorReader,
 };
 
 const MARK: &str = "as-a-reader";
@@ -85,7 +86,7 @@ impl Desk {
 
     fn ask(&mut self, second: u64) -> ReaderAnswers {
         self.clock.set(second);
-        self.reader.ask(false)
+        self.reader.ask(QuestionExtent::Usual)
     }
 
     /// Asks until that many GPUs have answered.
@@ -298,7 +299,7 @@ fn a_program_that_is_not_there_is_told_once() {
     let mut reader = NvidiaReader::new(how, 2, Arc::<Hand>::clone(&clock));
     for second in [1, 62] {
         clock.set(second);
-        assert!(reader.ask(true).readings.is_empty());
+        assert!(reader.ask(QuestionExtent::WithRare).readings.is_empty());
     }
     assert_eq!((reader.state(), reader.told()), (&ReaderState::Failed, &["start"][..]));
 }
@@ -311,11 +312,11 @@ fn a_program_that_talks_nonsense_is_ended() {
         let path = ["/bin", "/usr/bin"].map(|dir| Path::new(dir).join(program)).into_iter().find(|path| path.exists());
         let how = VendorReader::Program { program: path.unwrap(), words: Vec::new(), library: None };
         let mut reader = NvidiaReader::new(how, 2, clock);
-        reader.ask(true);
+        reader.ask(QuestionExtent::WithRare);
         let died = program == "true";
         let patience = SystemClock::new();
         while died && reader.state() == &ReaderState::Running {
-            reader.ask(true);
+            reader.ask(QuestionExtent::WithRare);
             assert!(patience.monotonic() < Duration::from_secs(60));
         }
         assert_eq!(reader.told().len(), usize::from(died), "output to nowhere is not a sign of life");

@@ -9,13 +9,14 @@ use telem_query::tsq::Fidelity;
 use super::arithmetic::Arithmetic;
 use super::join::{By, JoinKind};
 use crate::protocols::opentsdb::query::filters::{Filter, FilterRole};
-use crate::protocols::opentsdb::query::parse::{Asked, SUBS_MAX, Sub, check_filters};
+use crate::protocols::opentsdb::query::parse::{SUBS_MAX, check_filters};
+use crate::protocols::opentsdb::query::request::{QueryRequest, Sub};
 use crate::protocols::opentsdb::{aggregators, time};
 
 /// What is asked.
 #[derive(Debug)]
 pub struct Ask {
-    pub asked: Asked,
+    pub asked: QueryRequest,
     /// One for each sub-query in `asked`.
     pub metrics: Vec<ExpressionMetric>,
     pub expressions: Vec<NamedExpression>,
@@ -159,7 +160,7 @@ fn distinct<'a>(what: &str, ids: impl Iterator<Item = &'a String>) -> Result<(),
     Ok(())
 }
 
-fn timespan(time: &Json) -> Result<(Asked, Json), String> {
+fn timespan(time: &Json) -> Result<(QueryRequest, Json), String> {
     let start = filled(&time["start"]).ok_or("missing or empty start")?;
     let aggregator = filled(&time["aggregator"]).ok_or("Missing or empty aggregator")?;
     aggregators::by_name(&aggregator).ok_or("Invalid aggregator")?;
@@ -179,11 +180,11 @@ fn timespan(time: &Json) -> Result<(Asked, Json), String> {
         "aggregator": aggregator,
         "rate": flag(&time["rate"], false),
     });
-    let asked = Asked {
+    let asked = QueryRequest {
         start: Some(start),
         end: filled(&time["end"]),
         timezone: filled(&time["timezone"]),
-        ..Asked::default()
+        ..QueryRequest::default()
     };
     Ok((asked, echo))
 }

@@ -21,7 +21,7 @@ use telem_query::tsq::Fidelity;
 use self::arithmetic::Number;
 use self::ask::{Ask, ExpressionOutput, NamedExpression};
 use self::join::JoinSide;
-use super::resolve::{self, Resolved, SubQuerySource, Widen};
+use super::resolve::{self, ResolvedQuery, SubQuerySource, Widen};
 use super::{Answering, now_millis};
 use crate::answers::AnswerCharge;
 use crate::protocols::opentsdb::call::Call;
@@ -78,7 +78,7 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
     Ok(Answer { held: Some(held), ..Answer::ok(json) }.lacking(&missing))
 }
 
-/// What is asked for, and by whom.
+/// The question, and the client that asks it.
 #[derive(Clone, Copy)]
 struct ExpressionRange {
     start: Timestamp,
@@ -86,7 +86,7 @@ struct ExpressionRange {
     fidelity: Fidelity,
 }
 
-fn range(question: &[Resolved], fidelity: Fidelity) -> ExpressionRange {
+fn range(question: &[ResolvedQuery], fidelity: Fidelity) -> ExpressionRange {
     let asked = question.iter().find_map(|sub| match &sub.source {
         SubQuerySource::Query(query) => Some((query.start, query.end)),
         SubQuerySource::Nothing => None,
@@ -96,7 +96,7 @@ fn range(question: &[Resolved], fidelity: Fidelity) -> ExpressionRange {
 }
 
 /// A variable's series, and the value where one has none.
-struct Worked {
+struct ExpressionValue {
     groups: Vec<TsGroup>,
     query_keys: BTreeSet<String>,
     fill: f64,
@@ -115,23 +115,23 @@ fn render(
     range: ExpressionRange,
     mut held: AnswerCharge,
 ) -> Result<(Vec<u8>, AnswerCharge), OpenTsdbError> {
-    let mut worked: BTreeMap<&str, Worked> = BTreeMap::new();
+    let mut worked: BTreeMap<&str, ExpressionValue> = BTreeMap::new();
     for ((metric, sub), groups) in ask.metrics.iter().zip(&ask.asked.subs).zip(answers) {
         // Series without a point in the range take no part. The original looks at all that it reads.
         let takes_part = |group: &TsGroup| range.fidelity == Fidelity::OpenTsdb || !group.points.is_empty();
         let groups = groups.into_iter().filter(takes_part).collect();
         let query_keys = sub.filters.iter().map(|filter| filter.key.clone()).collect();
-        worked.insert(&metric.id, Worked { groups, query_keys, fill: metric.fill, of: ValueOrigin::Metric });
+        worked.insert(&metric.id, ExpressionValue { groups, query_keys, fill: metric.fill, of: ValueOrigin::Metric });
     }
     let mut budget = Budget { held: &mut held, values: 0 };
     for named in in_order(&ask.expressions)? {
         let groups = work_out(named, &worked, range.fidelity, &mut budget)?;
         let query_keys = BTreeSet::new();
-        worked.insert(&named.id, Worked { groups, query_keys, fill: named.fill, of: ValueOrigin::Expression });
+        worked.insert(&named.id, ExpressionValue { groups, query_keys, fill: named.fill, of: ValueOrigin::Expression });
     }
     let mut out = Vec::new();
     out.extend_from_slice(b"{\"outputs\":");
-    let shown: Vec<(&ExpressionOutput, &Worked)> =
+    let shown: Vec<(&ExpressionOutput, &ExpressionValue)> =
         ask.outputs.iter().filter_map(|output| Some((output, worked.get(output.id.as_str())?))).collect();
     for (_, worked) in &shown {
         budget.take(worked.groups.iter().map(|group| group.points.len()).sum())?;
@@ -181,12 +181,12 @@ fn in_order(expressions: &[NamedExpression]) -> Result<Vec<&NamedExpression>, Op
 /// The series of an expression: one for each row, all with the same times.
 fn work_out(
     named: &NamedExpression,
-    worked: &BTreeMap<&str, Worked>,
+    worked: &BTreeMap<&str, ExpressionValue>,
     fidelity: Fidelity,
     budget: &mut Budget<'_>,
 ) -> Result<Vec<TsGroup>, OpenTsdbError> {
     let names: Vec<&str> = named.expression.variables().into_iter().collect();
-    let inputs: Vec<&Worked> = names.iter().filter_map(|name| worked.get(name)).collect();
+    let inputs: Vec<&ExpressionValue> = names.iter().filter_map(|name| worked.get(name)).collect();
     let sides: Vec<JoinSide<'_>> = inputs
         .iter()
         .map(|input| JoinSide {
@@ -242,7 +242,7 @@ fn value(group: Option<&TsGroup>, at: &mut usize, time: Timestamp) -> Option<f64
 }
 
 /// One output: a row for each time, in it the time and the value of every series.
-fn output(out: &mut Vec<u8>, name: &ExpressionOutput, worked: &Worked, range: ExpressionRange) {
+fn output(out: &mut Vec<u8>, name: &ExpressionOutput, worked: &ExpressionValue, range: ExpressionRange) {
     // A metric shows all that was read for it, which is more than the range only where the original is reproduced.
     let shows = |time: &Timestamp| worked.of == ValueOrigin::Metric || (range.start..=range.end).contains(time);
     let times: BTreeSet<Timestamp> =

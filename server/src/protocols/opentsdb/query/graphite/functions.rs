@@ -17,17 +17,17 @@ const OPERANDS_MAX: usize = 26;
 pub struct Curve {
     pub sub: usize,
     pub group: TsGroup,
-    pub made: Made,
+    pub made: CurveOrigin,
 }
 
 /// How a curve came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum CurveOrigin {
     FromOne,
     FromSeveral,
 }
 
-/// The range of the request, and whom it asks for.
+/// The range of the request, and the client that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     pub start: Timestamp,
@@ -246,7 +246,10 @@ fn combine(inputs: &[Vec<Curve>], fidelity: Fidelity, of: impl Fn(f64, f64) -> f
         .collect();
     let by = By { query_tags: false, aggregate_tags: false };
     let rows = join::rows(&sides, JoinKind::Union, by)?;
-    Ok(rows.iter().map(|row| Curve { sub: 0, group: combined(row, fidelity, &of), made: Made::FromSeveral }).collect())
+    Ok(rows
+        .iter()
+        .map(|row| Curve { sub: 0, group: combined(row, fidelity, &of), made: CurveOrigin::FromSeveral })
+        .collect())
 }
 
 fn combined(row: &join::Row<'_>, fidelity: Fidelity, of: &impl Fn(f64, f64) -> f64) -> TsGroup {

@@ -15,17 +15,17 @@ use telem_engine::{NameKind, SeriesIndex, Timestamp};
 use telem_query::MissingNode;
 use telem_query::tsq::Fidelity;
 
-use self::functions::{Curve, Made, Scope};
+use self::functions::{Curve, CurveOrigin, Scope};
 use self::parse::{Argument, GraphiteFunction, GraphiteTree};
-use super::gaps::Gaps;
-use super::parse::Asked;
+use super::gaps::GapFilling;
 use super::render::{AnnotationNotes, AnswerBuffer};
-use super::resolve::{Resolved, SubQuerySource, Widen};
+use super::request::QueryRequest;
+use super::resolve::{ResolvedQuery, SubQuerySource, Widen};
 use super::stats::Stats;
 use super::{Answering, now_millis, resolve, uri};
 use crate::answers::AnswerCharge;
 use crate::http::Params;
-use crate::protocols::opentsdb::annotation::Delivered;
+use crate::protocols::opentsdb::annotation::DeliveredNotes;
 use crate::protocols::opentsdb::call::Call;
 use crate::protocols::opentsdb::errors::OpenTsdbError;
 use crate::protocols::opentsdb::{Answer, allow, walk};
@@ -40,8 +40,8 @@ struct Expressions {
     trees: Vec<GraphiteTree>,
     /// Of each query in the trees its place among the sub-queries.
     places: Vec<usize>,
-    asked: Asked,
-    question: Vec<Resolved>,
+    asked: QueryRequest,
+    question: Vec<ResolvedQuery>,
     scope: Scope,
 }
 
@@ -61,21 +61,21 @@ pub async fn answer(state: &Arc<State>, call: &Call, request: Request) -> Result
         understand(&params, &state_.index(), now, fidelity)
     })
     .await?;
-    asked.gaps = Gaps::requested(call, &asked)?;
-    let nulls: Vec<bool> = question.iter().map(|sub| sub.gaps_are_null).collect();
+    asked.gaps = asked.requested_gaps(call)?;
+    let fillings: Vec<GapFilling> = question.iter().map(|sub| sub.filling).collect();
     let mut held = state.limits.answers.start();
     let (answers, missing) = collect(state, question, fidelity, &mut held).await?;
     let (asked, index) = (Arc::new(asked), state.index());
     let rendered = state.limits.walks.render(move || {
         let answers = places.iter().map(|at| answers.get(*at).cloned().unwrap_or_default()).collect::<Vec<_>>();
-        let mut out = AnswerBuffer::new(asked, Delivered::default(), Arc::clone(&index), held, stats);
+        let mut out = AnswerBuffer::new(asked, DeliveredNotes::default(), Arc::clone(&index), held, stats);
         for tree in &trees {
             let curves = functions::evaluate(tree, &answers, scope).map_err(OpenTsdbError::bad_request)?;
             for curve in curves {
-                let gaps_are_null = nulls.get(curve.sub).copied().unwrap_or(false);
-                let sub = Resolved { index: curve.sub, source: SubQuerySource::Nothing, gaps_are_null };
+                let filling = fillings.get(curve.sub).copied().unwrap_or_default();
+                let sub = ResolvedQuery { index: curve.sub, source: SubQuerySource::Nothing, filling };
                 let notes = match (curve.made, fidelity) {
-                    (Made::FromSeveral, Fidelity::OpenTsdb) => AnnotationNotes::None,
+                    (CurveOrigin::FromSeveral, Fidelity::OpenTsdb) => AnnotationNotes::None,
                     _ => AnnotationNotes::OfItsSeries,
                 };
                 let groups = vec![shown(curve, scope, &index)?.group];
@@ -141,7 +141,7 @@ fn looks_back(tree: &GraphiteTree) -> bool {
 /// The answers of all sub-queries, by their places, and the nodes that they lack.
 async fn collect(
     state: &Arc<State>,
-    question: Vec<Resolved>,
+    question: Vec<ResolvedQuery>,
     fidelity: Fidelity,
     held: &mut AnswerCharge,
 ) -> Result<(Vec<Vec<Curve>>, Vec<MissingNode>), OpenTsdbError> {
@@ -151,8 +151,11 @@ async fn collect(
     while let Some((sub, answer, _)) = answering.next().await? {
         points += answer.groups.iter().map(|group| group.points.len()).sum::<usize>();
         held.grow(points * POINT_BYTES)?;
-        answers[sub.index] =
-            answer.groups.into_iter().map(|group| Curve { sub: sub.index, group, made: Made::FromOne }).collect();
+        answers[sub.index] = answer
+            .groups
+            .into_iter()
+            .map(|group| Curve { sub: sub.index, group, made: CurveOrigin::FromOne })
+            .collect();
     }
     Ok((answers, answering.announce()))
 }

@@ -68,7 +68,11 @@ fn curve(host: &str, points: &[(i64, Value)]) -> Curve {
     let key = SeriesKey::new("m", TagSet::new([("host", host)]).unwrap()).unwrap();
     let tags = key.tags().clone();
     let points = points.iter().map(|(time, value)| (Timestamp::from_seconds(*time), *value)).collect();
-    Curve { sub: 0, group: TsGroup { tags, aggregate_tags: vec![], series: vec![key], points }, made: Made::FromOne }
+    Curve {
+        sub: 0,
+        group: TsGroup { tags, aggregate_tags: vec![], series: vec![key], points },
+        made: CurveOrigin::FromOne,
+    }
 }
 
 fn ints(host: &str, values: &[i64]) -> Curve {
