@@ -239,7 +239,8 @@ fn one_job_of_a_shared_server_is_listed_reported_compared_and_watched() {
         let (code, text) = say(&["top", "--once", &one("trial-8")]);
         assert!(code == Some(0) && text.starts_with("trial-8 "), "{text}");
         let (code, text) = say(&["top", "--once", place]);
-        assert!(code == Some(0) && text.contains("it holds 3 runs"), "{text}");
+        assert!(code == Some(0) && text.starts_with("local, trial-7, trial-8 (3 jobs) "), "{text}");
+        assert!(text.contains(&format!("one alone: telem top {}", one("trial-8"))), "{text}");
         let (code, text) = say(&["tail", "loss", "--json", "-n", "50", "--for", "3s", "--from", &one("trial-7")]);
         let values: Vec<Json> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         assert!(code == Some(0) && values.len() == 20, "{text}");

@@ -75,6 +75,12 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
     }
     let filtered = answer(&place, &["ls", "--where", "sweep=7", "--where", "state=fail*"]);
     assert!(filtered.contains("small lr") && !filtered.contains("large lr"), "{filtered}");
+    let both = answer(&place, &["top", "runs", "--once", "--width", "120"]);
+    let (title, more) = both.split_once('\n').unwrap();
+    assert!(
+        title.contains(" (2 jobs) ") && more.lines().next().unwrap().contains("one alone: telem top runs#"),
+        "{both}"
+    );
 
     let each = "SELECT name, CAST(settings['lr'] AS DOUBLE) AS lr, count(*) AS samples, min(value) AS best \
                 FROM loss JOIN jobs USING (job) GROUP BY 1, 2 ORDER BY 2";
