@@ -183,7 +183,12 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         "SELECT host + 1 FROM node_load1",
         "SELECT value_int / 0 FROM node_load1",
         "SELECT ts FROM node_load1 WHERE ts > 'yesterday'",
+        "SELECT ts FROM node_load1 WHERE ts > '5 minutes ago'",
         "SELECT value FROM node_load1 GROUP BY host",
+        "SELECT max(value), host FROM node_load1",
+        "SELECT quantile(value, 0.9) FROM node_load1",
+        "SELECT TOP 2 value FROM node_load1",
+        "SELECT rank FROM samples",
     ] {
         errors += &format!("{sql}\n    {}\n", asked.answer(sql).await);
     }
@@ -211,9 +216,19 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT value_int / 0 FROM node_load1
             Invalid: Divide by zero error
         SELECT ts FROM node_load1 WHERE ts > 'yesterday'
-            Invalid: Parser error: Error parsing timestamp from 'yesterday': timestamp must contain at least 10 characters
+            Invalid: Parser error: Error parsing timestamp from 'yesterday': timestamp must contain at least 10 characters; write a time as '2026-01-31T12:00:00Z', or '5m-ago'
+        SELECT ts FROM node_load1 WHERE ts > '5 minutes ago'
+            Invalid: Parser error: Error parsing timestamp from '5 minutes ago': error parsing date; write a time as '2026-01-31T12:00:00Z', or '5m-ago'
         SELECT value FROM node_load1 GROUP BY host
-            Invalid: Column in SELECT must be in GROUP BY or an aggregate function: While expanding wildcard, column "node_load1.value" must appear in the GROUP BY clause or must be part of an aggregate function, currently only "node_load1.host" appears in the SELECT clause satisfies this requirement
+            Invalid: node_load1.value is in SELECT, but neither in GROUP BY nor in an aggregate function such as max()
+        SELECT max(value), host FROM node_load1
+            Invalid: node_load1.host is in SELECT, but neither in GROUP BY nor in an aggregate function such as max()
+        SELECT quantile(value, 0.9) FROM node_load1
+            Invalid: there is no function 'quantile'; a quantile is percentile_cont(0.99) WITHIN GROUP (ORDER BY value), and of many samples approx_percentile_cont, in the same way
+        SELECT TOP 2 value FROM node_load1
+            Invalid: TOP is not understood; write LIMIT 10 at the end of the query
+        SELECT rank FROM samples
+            Invalid: there is no column rank; there are samples.metric, samples.host, samples.node, samples.job, samples.tags, samples.ts, samples.value, samples.value_int, samples.step; a tag is tags['rank']
     "#]].assert_eq(&errors);
 }
 
