@@ -233,6 +233,15 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
 }
 
 #[tokio::test]
+async fn from_without_select_asks_for_all_columns() {
+    let asked = Asked::load("node_load1{host=a} 0:1 1:2");
+    let all = asked.answer("SELECT * FROM node_load1 ORDER BY ts LIMIT 1").await;
+    assert_eq!(asked.answer("FROM node_load1 ORDER BY ts LIMIT 1").await, all);
+    assert_eq!(asked.answer("SELECT * FROM (FROM node_load1) ORDER BY ts LIMIT 1").await, all);
+    assert!(asked.answer("EXPLAIN FROM node_load1").await.contains("node_load1 projection=[ts, value,"));
+}
+
+#[tokio::test]
 async fn names_keep_their_case_and_may_be_anything() {
     let asked = Asked::empty();
     let one = || [(0, Value::Int(1))];
