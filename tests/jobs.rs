@@ -109,6 +109,35 @@ fn samples_of_jobs_that_share_a_server_belong_to_the_job_that_sent_them() {
     assert_job_of_another_database_stays_apart(dir.path(), &data, &goes_on);
 }
 
+#[test]
+fn what_a_server_stores_is_of_the_job_that_it_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |job: &[&str]| {
+        let mut serve = telem(["serve", "--level", "1", "--listen", "127.0.0.1:0", "--data"]);
+        serve.arg(dir.path()).args(job);
+        Server::start(serve)
+    };
+    let job = |server: &Server| rows(&url(server), "SELECT DISTINCT job FROM room_celsius");
+    let mut server = start(&[]);
+    put(&mut server, &[], "room_celsius", "20");
+    assert_eq!(job(&server), ["local"]);
+    server.kill();
+    for name in ["trial", "other"] {
+        let mut server = start(&["--job", name]);
+        put(&mut server, &[], "room_celsius", "21");
+        poll("samples of the job that was named", || job(&server) == [name]);
+        if name == "other" {
+            let labels = json!({"name": "lr 3e-4"});
+            server.post("/api/job", &labels).expect(200);
+        }
+        assert!(server.terminate().0.success());
+    }
+    // What says more of a job than its name stays.
+    let mut server = start(&["--job", "third"]);
+    put(&mut server, &[], "room_celsius", "22");
+    assert_eq!(rows(&url(&server), "SELECT job, name FROM jobs"), ["other,lr 3e-4"]);
+}
+
 /// A job that is said to be over stays so, whatever comes late.
 fn assert_end_is_told_once(server: &mut Server) {
     let state = |server: &Server| rows(&url(server), "SELECT state, exit_code FROM jobs WHERE job = 'by header'");
@@ -210,7 +239,8 @@ fn one_job_of_a_shared_server_is_listed_reported_compared_and_watched() {
         let (code, text) = say(&["top", "--once", &one("trial-8")]);
         assert!(code == Some(0) && text.starts_with("trial-8 "), "{text}");
         let (code, text) = say(&["top", "--once", place]);
-        assert!(code == Some(0) && text.contains("it holds 3 runs"), "{text}");
+        assert!(code == Some(0) && text.starts_with("local, trial-7, trial-8 (3 jobs) "), "{text}");
+        assert!(text.contains(&format!("one alone: telem top {}", one("trial-8"))), "{text}");
         let (code, text) = say(&["tail", "loss", "--json", "-n", "50", "--for", "3s", "--from", &one("trial-7")]);
         let values: Vec<Json> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         assert!(code == Some(0) && values.len() == 20, "{text}");

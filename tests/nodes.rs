@@ -136,6 +136,8 @@ fn agents_join_are_listed_and_answer_for_what_they_have() {
     };
     let expected = format!("head 0, {} 1, {} 2", name(&one.address), name(&two.address));
     wait_for_ranks(&head, &expected);
+    let jobs = || head.sql("SELECT DISTINCT job FROM loss").expect(200).json();
+    poll("all samples in the job of the head", || jobs() == json!([{"job": "7"}]));
     poll("a report with figures", || nodes(&head).iter().all(|node| node["samples"] == 1));
     for node in &nodes(&head)[1..] {
         assert!(node["clock_offset_us"].as_i64().unwrap().abs() < 1_000_000, "{node}");

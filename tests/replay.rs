@@ -230,6 +230,9 @@ fn replay_says_how_it_is_reached_and_where_the_data_is_seen() {
     assert_ne!(other.connection_file(), server.connection_file());
     other.wait_for_line("dashboard http://localhost:3000/d/telem-node");
     assert_eq!(other.sql("SELECT count(*) AS n FROM loss").text(), server.sql("SELECT count(*) AS n FROM loss").text());
+    // It has no levels, and stores nothing whatever anybody asks for.
+    let (_, printed) = other.terminate();
+    assert!(printed.iter().all(|line| !line.contains("level 0")), "{printed:?}");
 }
 
 /// Two nodes; a key in both, with times in both, of which the second has others' values.

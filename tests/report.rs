@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use crate::process::{poll, telem};
+use crate::process::{Server, poll, telem};
 use crate::run::{Place, Running};
 
 /// Sends a metric of two ranks, tells where its socket is, and waits for the end of its stdin.
@@ -57,6 +57,26 @@ fn a_job_is_reported_while_it_runs_and_when_it_is_over() {
     assert!(code == Some(0) && again == text, "{again}");
     let (code, why) = report(&place, &["nowhere"]);
     assert!(code == Some(1) && why.contains("cannot report on 'nowhere'"), "{why}");
+}
+
+#[test]
+fn notes_of_the_run_are_in_its_report() {
+    let place = Place::new();
+    let data = place.path().join("db");
+    let server = Server::serve(&data, &[]);
+    let put = json!({"metric": "loss", "timestamp": 1_767_225_600, "value": 0.5, "tags": {"rank": "0"}});
+    server.post("/api/put", &put).expect(204);
+    let note = |second: i64, text: &str| {
+        let note = json!({"startTime": second, "description": text, "notes": "by hand", "custom": {"epoch": "3"}});
+        server.post("/api/annotation", &note).expect(200);
+    };
+    note(1_767_225_610, "learning rate halved");
+    note(1_767_229_200, "of another hour");
+    assert!(server.terminate().0.success());
+    let (code, text) = report(&place, &[data.to_str().unwrap()]);
+    let notes = text.split("\nNotes\n").nth(1).unwrap_or_default();
+    assert!(code == Some(0) && notes.contains("2026-01-01T00:00:10Z  learning rate halved: by hand\n"), "{text}");
+    assert!(!text.contains("of another hour"), "{text}");
 }
 
 #[test]

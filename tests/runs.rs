@@ -75,6 +75,16 @@ fn runs_of_one_script_are_listed_with_their_settings_and_stay_apart_in_sql() {
     }
     let filtered = answer(&place, &["ls", "--where", "sweep=7", "--where", "state=fail*"]);
     assert!(filtered.contains("small lr") && !filtered.contains("large lr"), "{filtered}");
+    let mut unknown = telem(["ls", "--columns", "lr,lrr"]);
+    place.at_home(&mut unknown);
+    let said = String::from_utf8(unknown.output().unwrap().stderr).unwrap();
+    assert_eq!(said, "no run has a setting, a tag or a metric of this name: lrr\n");
+    let both = answer(&place, &["top", "runs", "--once", "--width", "120"]);
+    let (title, more) = both.split_once('\n').unwrap();
+    assert!(
+        title.contains(" (2 jobs) ") && more.lines().next().unwrap().contains("one alone: telem top runs#"),
+        "{both}"
+    );
 
     let each = "SELECT name, CAST(settings['lr'] AS DOUBLE) AS lr, count(*) AS samples, min(value) AS best \
                 FROM loss JOIN jobs USING (job) GROUP BY 1, 2 ORDER BY 2";

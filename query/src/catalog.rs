@@ -21,8 +21,8 @@ use crate::view::View;
 /// The schema of metrics alone.
 pub const METRIC_SCHEMA: &str = "metric";
 /// The tables that are there whatever the data, in the order in which they are listed.
-pub const FIXED_TABLES: [&str; 8] =
-    ["samples", "series", "metrics", "nodes", "jobs", "inventory", "job_energy", "alarms"];
+pub const FIXED_TABLES: [&str; 9] =
+    ["samples", "series", "metrics", "nodes", "jobs", "notes", "inventory", "job_energy", "alarms"];
 
 /// All names a query may use for tables, as one snapshot has them.
 #[derive(Clone, Debug)]
@@ -88,6 +88,7 @@ impl Tables {
             "metrics" => Some(Table::metrics(view)),
             "nodes" => Some(Table::nodes(view)),
             "jobs" => Some(Table::jobs(view)),
+            "notes" => Some(Table::notes(view)),
             "inventory" => Some(Table::inventory(view)),
             "job_energy" => Some(Table::job_energy(view)),
             "alarms" => Some(Table::alarms(view)),

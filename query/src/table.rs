@@ -29,7 +29,8 @@ use telem_engine::{TimeRange, ValueRange};
 
 use crate::leaf::names::{NameSubject, NameTest};
 use crate::leaf::rows::{
-    AlarmField, Column, DeviceField, EnergyField, JobField, MERGED_MAX, RowKind, RowsRequest, groups, has_steps,
+    AlarmField, Column, DeviceField, EnergyField, JobField, MERGED_MAX, NoteField, RowKind, RowsRequest, groups,
+    has_steps,
 };
 use crate::leaf::{LeafContext, LeafThread, NodeLeafExec, Request};
 use crate::options::RowOrder;
@@ -161,6 +162,12 @@ impl Table {
         let mut columns = vec![("job".to_owned(), Column::Job), ("node".to_owned(), Column::Node)];
         columns.extend(AlarmField::ALL.map(|field| (field.name().to_owned(), Column::OfAlarm(field))));
         Self::new(view, RowKind::Alarm, columns, Vec::new())
+    }
+
+    /// One row a note on a moment or a stretch of time.
+    pub fn notes(view: &View) -> Self {
+        let columns = NoteField::ALL.map(|field| (field.name().to_owned(), Column::OfNote(field)));
+        Self::new(view, RowKind::Note, columns.into(), Vec::new())
     }
 
     pub(crate) fn is_of_digests(&self) -> bool {

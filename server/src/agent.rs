@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use telem_engine::{Clock, Db, Durability, MetaChange, Options};
+use telem_engine::{Clock, Db, Options};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
@@ -26,8 +26,8 @@ use crate::net::listen::{ListenError, listen, listen_everywhere};
 use crate::protocols::dragon::node::DragonPort;
 use crate::protocols::proxy::keeping;
 use crate::saving::save::Saved;
+use crate::service::own_job::{Former, name_job};
 use crate::service::{self, Ready, ServiceError, ServiceOptions};
-use crate::settings;
 use crate::token::TokenError;
 
 /// How long the head may take to give a name to a node that has none yet.
@@ -210,7 +210,8 @@ async fn serve(
     let job = member.join.job.clone();
     let ready = |ready: &Ready| {
         (options.ready)(ready);
-        describe(ready.db.clone(), job);
+        // What ran is known to the head, which describes the job.
+        name_job(ready.db.clone(), job, Former::Replaced);
         // Its waiting callers live as long as the service.
         let tallies = ready.writer.as_ref().map(|writer| Arc::clone(writer.tallies())).unwrap_or_default();
         let _ = tell_queries.send((ready.queries.clone(), tallies));
@@ -311,21 +312,6 @@ async fn finish(keeper: Keeper, patience: Duration, passing: Option<&Path>, stop
         }
         None => tracing::error!("saving took too long; the missing samples are in the live data"),
     }
-}
-
-/// Notes whose samples the database has; what ran is known to the head, which describes the job.
-fn describe(db: Db, job: String) {
-    tokio::task::spawn_blocking(move || {
-        let _turn = settings::turn();
-        // Data that another job left are of that job until now.
-        if db.snapshot().meta().job().is_some_and(|known| known["id"] == *job) {
-            return;
-        }
-        let described = db.put_meta(MetaChange::Job(serde_json::json!({ "id": job })), Durability::Buffered);
-        if let Err(error) = described {
-            tracing::warn!(%error, "the database does not say whose samples it has");
-        }
-    });
 }
 
 async fn discard(live: PathBuf) {

@@ -41,14 +41,17 @@ pub fn checked_name(what: &'static str, name: &str) -> Result<String, ConfigErro
     Ok(name.to_owned())
 }
 
-/// The job this process belongs to: as asked for, else the scheduler's, else `local`.
+/// What a database calls the job of what no job sent.
+pub const NO_JOB: &str = "local";
+
+/// The job this process belongs to: as asked for, else the scheduler's, else [`NO_JOB`].
 ///
 /// # Errors
 /// BadName.
 pub fn job(wanted: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
     match wanted {
         Some(name) => checked_name("job", name),
-        None => Ok(scheduled_job(env).unwrap_or_else(|| "local".to_owned())),
+        None => Ok(scheduled_job(env).unwrap_or_else(|| NO_JOB.to_owned())),
     }
 }
 

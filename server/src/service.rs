@@ -1,6 +1,7 @@
 //! A server from start to stop: database, writer, queries, listeners, and their shutdown in reverse order.
 
 mod head;
+pub mod own_job;
 pub(crate) mod parts;
 pub(crate) mod room;
 pub mod router;

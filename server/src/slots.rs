@@ -43,8 +43,6 @@ pub const LINGER: Duration = Duration::from_secs(60);
 pub const RETURN_MAX: Duration = Duration::from_secs(3600);
 /// How often it is looked for jobs that fell silent.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// What a database calls the job of what no job sent.
-const NO_JOB: &str = "local";
 /// Tells the processes of a job which job of telem they belong to.
 const TELEM_JOB: &str = "TELEM_JOB";
 /// Fields of a description that say how a job ended.
@@ -68,7 +66,7 @@ impl JobId {
         if text.chars().any(char::is_control) {
             return Err("the id of a job has a control character".to_owned());
         }
-        Ok((text != NO_JOB).then(|| Self(text.into())))
+        Ok((text != config::NO_JOB).then(|| Self(text.into())))
     }
 
     /// The job that a process was started for, from its environment: telem's own word before the scheduler's.

@@ -441,6 +441,23 @@ fn live_data_that_do_not_say_where_they_belong_are_saved_where_somebody_says() {
 }
 
 #[test]
+fn of_live_data_that_cannot_be_saved_it_is_said_how_to_save_them_elsewhere() {
+    let place = Place::new();
+    let mut killed = poster(&place, &["--job", "j1", "--save", "out"], "40");
+    killed.kill_telem(&place);
+    poll("telem to be dead", || killed.telem.try_wait().unwrap().is_some());
+    let out = place.path().join("out");
+    std::fs::remove_dir_all(&out).unwrap();
+    std::fs::write(&out, "").unwrap();
+    let done = recover(&place, &[]);
+    assert_eq!(done.status.code(), Some(1));
+    let said = printed(&done);
+    assert!(said.contains("cannot save in") && said.contains("; name another directory with --save DIR"), "{said}");
+    let done = recover(&place, &["--save", "rescued"]);
+    assert!(done.status.success(), "{}", printed(&done));
+}
+
+#[test]
 fn live_data_are_removed_for_good_only_when_somebody_agrees() {
     let place = Place::new();
     let mut killed = poster(&place, &["--job", "j1", "--save", "out"], "40");

@@ -58,11 +58,35 @@ pub(super) fn text(error: &DataFusionError) -> String {
     if text.starts_with("Unsupported JOIN operator AsOf") || text.contains("Expected: MATCH_CONDITION") {
         return ASOF_JOIN.to_owned();
     }
+    if let Some(text) = reworded(&text) {
+        return text;
+    }
     text.push_str(hint(&text));
     // A function's own message about its arguments comes wrapped in the layers that called it.
     let Some((_, told)) = text.split_once("coercion failed with: ") else { return text };
     let told = told.split(" No function matches the given name").next().unwrap_or(told);
     told.rsplit("Error during planning: ").next().unwrap_or(told).trim_end_matches('.').to_owned()
+}
+
+/// Functions of other databases that are here under another name.
+const QUANTILES: [&str; 9] =
+    ["quantile", "percentile", "percentile_approx", "approx_quantile", "p50", "p90", "p95", "p99", "p999"];
+
+/// What a library says in words of its own, for people who do not know it.
+fn reworded(text: &str) -> Option<String> {
+    if text == "TOP" {
+        return Some("TOP is not understood; write LIMIT 10 at the end of the query".to_owned());
+    }
+    if let Some((_, rest)) = text.split_once("Invalid function '") {
+        let name = rest.split('\'').next().filter(|name| QUANTILES.contains(name))?;
+        return Some(format!(
+            "there is no function '{name}'; a quantile is percentile_cont(0.99) WITHIN GROUP (ORDER BY value), and of \
+             many samples approx_percentile_cont, in the same way"
+        ));
+    }
+    let told = text.strip_prefix("Column in SELECT must be in GROUP BY or an aggregate function: ")?;
+    let column = told.split("column \"").nth(1)?.split('"').next()?;
+    Some(format!("{column} is in SELECT, but neither in GROUP BY nor in an aggregate function such as max()"))
 }
 
 /// What to write instead, where the words of a library do not say it.
@@ -73,7 +97,9 @@ fn hint(text: &str) -> &'static str {
     } else if is(&["Regular expression did not compile: CompiledTooBig"]) {
         " bytes are the most that one may take: it is too large; shorten it, above all repetitions such as {1000}"
     } else if is(&["Cannot infer common argument type for comparison", "Timestamp("]) {
-        "; write a time as '2026-01-31T12:00:00Z', or to_timestamp(SECONDS)"
+        "; write a time as '2026-01-31T12:00:00Z' or '5m-ago', or to_timestamp(SECONDS)"
+    } else if is(&["Error parsing timestamp from"]) {
+        "; write a time as '2026-01-31T12:00:00Z', or '5m-ago'"
     } else if is(&["cannot read the SQL", "end of statement, found: /"])
         || is(&["cannot read the SQL", "end of statement, found: -"])
     {
@@ -113,9 +139,11 @@ fn schema_text(error: &SchemaError) -> String {
     }
     let name = field.quoted_flat_name();
     let other_case = valid_fields.iter().find(|known| known.name.eq_ignore_ascii_case(&field.name));
+    let has_tags = valid_fields.iter().any(|known| known.name == "tags");
     let hint = match other_case {
         Some(column) => format!("; is {} meant? Names are case-sensitive", column.quoted_flat_name()),
         None if known.is_empty() => String::new(),
+        None if has_tags => format!("; there are {}; a tag is tags['{}']", known.join(", "), field.name),
         None => format!("; there are {}", known.join(", ")),
     };
     format!("there is no column {name}{hint}")

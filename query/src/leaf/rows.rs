@@ -10,6 +10,7 @@ mod energy;
 mod inventory;
 mod jobs;
 mod known;
+mod notes;
 mod samples;
 mod sorted;
 mod steps;
@@ -35,6 +36,7 @@ pub use alarms::AlarmField;
 pub use energy::EnergyField;
 pub use inventory::DeviceField;
 pub use jobs::JobField;
+pub use notes::NoteField;
 pub(crate) use sorted::{MERGED_MAX, groups};
 pub use steps::has_steps;
 
@@ -78,6 +80,8 @@ pub enum RowKind {
     Energy,
     /// One time that an alarm was raised.
     Alarm,
+    /// What somebody noted on a moment or a stretch of time.
+    Note,
     /// Samples of a series of which none is further from the next one than so many microseconds.
     Stretch {
         apart: i64,
@@ -96,6 +100,7 @@ pub enum Column {
     OfDevice(DeviceField),
     OfEnergy(EnergyField),
     OfAlarm(AlarmField),
+    OfNote(NoteField),
     /// The value of this tag, or NULL.
     Tag(String),
     /// The same in the type of a value of the map of all tags.
@@ -150,6 +155,7 @@ impl RowsRequest {
             RowKind::Device => inventory::devices(self, context, schema, part),
             RowKind::Energy => energy::energies(self, context, schema, part),
             RowKind::Alarm => alarms::alarms(self, context, schema, part),
+            RowKind::Note => notes::notes(self, context, schema, part),
             RowKind::Stretch { apart } => stretches::stretches(self, context, schema, part, apart),
             RowKind::Metric => known::metrics(self, context, schema, part),
             RowKind::Node => known::nodes(self, context, schema, part),
@@ -374,6 +380,7 @@ impl Column {
             Column::OfDevice(field) => (field.data_type(), true),
             Column::OfEnergy(field) => (field.data_type(), true),
             Column::OfAlarm(field) => (field.data_type(), true),
+            Column::OfNote(field) => (field.data_type(), *field != NoteField::Begin),
             Column::Tag(_) | Column::Kind | Column::Unit | Column::Help => (DataType::Utf8View, true),
             Column::TagInMap(_) => (DataType::Utf8, true),
             Column::Tags => (tags_type(), false),
@@ -453,6 +460,7 @@ impl fmt::Display for Column {
             Column::OfDevice(field) => f.write_str(field.name()),
             Column::OfEnergy(field) => f.write_str(field.name()),
             Column::OfAlarm(field) => f.write_str(field.name()),
+            Column::OfNote(field) => f.write_str(field.name()),
             Column::Tags => f.write_str("tags"),
             Column::Ts => f.write_str("ts"),
             Column::Value => f.write_str("value"),

@@ -2,6 +2,7 @@
 //! before anything is planned.
 
 mod expressions;
+mod from_first;
 mod little;
 mod value_names;
 
@@ -59,6 +60,7 @@ pub(super) async fn plan(
     }
     let mut statement = parse(text)?;
     only_reads(&statement)?;
+    from_first::resolve(&mut statement);
     let schemas = known_tables(&statement, state).await?;
     let is_aggregate = |name: &str| state.aggregate_functions().contains_key(name);
     value_names::resolve(&mut statement, &metrics_as_columns(&schemas), &is_aggregate);

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices};
 use expect_test::{Expect, expect};
 use futures::{StreamExt, TryStreamExt};
-use telem_engine::{Timestamp, Value};
+use telem_engine::{Annotation, Durability, MetaChange, Timestamp, Value};
 
 use crate::answer::{FoldSink, FoldedRows};
 use crate::error::{Error, ErrorKind};
@@ -159,7 +159,7 @@ async fn what_writes_is_refused() {
 
             Invalid: the SQL is empty; expected one statement
         SELECT * FROM '/etc/passwd'
-            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy, alarms and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric '/etc/passwd'; tables are samples, series, metrics, nodes, jobs, notes, inventory, job_energy, alarms and one for every metric (SHOW TABLES)
     "#]].assert_eq(&refused);
 }
 
@@ -183,7 +183,12 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         "SELECT host + 1 FROM node_load1",
         "SELECT value_int / 0 FROM node_load1",
         "SELECT ts FROM node_load1 WHERE ts > 'yesterday'",
+        "SELECT ts FROM node_load1 WHERE ts > '5 minutes ago'",
         "SELECT value FROM node_load1 GROUP BY host",
+        "SELECT max(value), host FROM node_load1",
+        "SELECT quantile(value, 0.9) FROM node_load1",
+        "SELECT TOP 2 value FROM node_load1",
+        "SELECT rank FROM samples",
     ] {
         errors += &format!("{sql}\n    {}\n", asked.answer(sql).await);
     }
@@ -193,7 +198,7 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT * FROM NODE_LOAD1
             NotFound: there is no table or metric 'NODE_LOAD1'; is node_load1 meant? Names are case-sensitive
         SELECT * FROM nothing_like_it
-            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs, inventory, job_energy, alarms and one for every metric (SHOW TABLES)
+            NotFound: there is no table or metric 'nothing_like_it'; tables are samples, series, metrics, nodes, jobs, notes, inventory, job_energy, alarms and one for every metric (SHOW TABLES)
         SELECT * FROM sys.cpu.user
             NotFound: there is no table or metric 'sys.cpu.user'; a name with dots needs quotes: "sys.cpu.user"
         SELECT hots FROM node_load1
@@ -211,10 +216,74 @@ async fn errors_say_what_is_unknown_and_what_may_be_meant() {
         SELECT value_int / 0 FROM node_load1
             Invalid: Divide by zero error
         SELECT ts FROM node_load1 WHERE ts > 'yesterday'
-            Invalid: Parser error: Error parsing timestamp from 'yesterday': timestamp must contain at least 10 characters
+            Invalid: Parser error: Error parsing timestamp from 'yesterday': timestamp must contain at least 10 characters; write a time as '2026-01-31T12:00:00Z', or '5m-ago'
+        SELECT ts FROM node_load1 WHERE ts > '5 minutes ago'
+            Invalid: Parser error: Error parsing timestamp from '5 minutes ago': error parsing date; write a time as '2026-01-31T12:00:00Z', or '5m-ago'
         SELECT value FROM node_load1 GROUP BY host
-            Invalid: Column in SELECT must be in GROUP BY or an aggregate function: While expanding wildcard, column "node_load1.value" must appear in the GROUP BY clause or must be part of an aggregate function, currently only "node_load1.host" appears in the SELECT clause satisfies this requirement
+            Invalid: node_load1.value is in SELECT, but neither in GROUP BY nor in an aggregate function such as max()
+        SELECT max(value), host FROM node_load1
+            Invalid: node_load1.host is in SELECT, but neither in GROUP BY nor in an aggregate function such as max()
+        SELECT quantile(value, 0.9) FROM node_load1
+            Invalid: there is no function 'quantile'; a quantile is percentile_cont(0.99) WITHIN GROUP (ORDER BY value), and of many samples approx_percentile_cont, in the same way
+        SELECT TOP 2 value FROM node_load1
+            Invalid: TOP is not understood; write LIMIT 10 at the end of the query
+        SELECT rank FROM samples
+            Invalid: there is no column rank; there are samples.metric, samples.host, samples.node, samples.job, samples.tags, samples.ts, samples.value, samples.value_int, samples.step; a tag is tags['rank']
     "#]].assert_eq(&errors);
+}
+
+#[tokio::test]
+async fn from_without_select_asks_for_all_columns() {
+    let asked = Asked::load("node_load1{host=a} 0:1 1:2");
+    let all = asked.answer("SELECT * FROM node_load1 ORDER BY ts LIMIT 1").await;
+    assert_eq!(asked.answer("FROM node_load1 ORDER BY ts LIMIT 1").await, all);
+    assert_eq!(asked.answer("SELECT * FROM (FROM node_load1) ORDER BY ts LIMIT 1").await, all);
+    assert!(asked.answer("EXPLAIN FROM node_load1").await.contains("node_load1 projection=[ts, value,"));
+}
+
+#[tokio::test]
+async fn notes_are_rows() {
+    let asked = Asked::load("loss{host=a} 0:1");
+    let note = |seconds, description: &str, notes: &str, custom: &[(&str, &str)]| Annotation {
+        start: Timestamp::from_seconds(EPOCH_SECONDS + seconds),
+        end: (seconds > 0).then(|| Timestamp::from_seconds(EPOCH_SECONDS + 2 * seconds)),
+        description: description.to_owned(),
+        notes: notes.to_owned(),
+        custom: custom.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        tsuid: None,
+    };
+    let of_a_series = Annotation { tsuid: Some("000001".to_owned()), ..note(30, "of a series", "", &[]) };
+    for note in [
+        of_a_series,
+        note(60, "restarted", "", &[]),
+        note(0, "warmed up", "all caches", &[("epoch", "3"), ("by", "me")]),
+    ] {
+        asked.db.put_meta(MetaChange::Annotate(note), Durability::Buffered).unwrap();
+    }
+    check(
+        &asked,
+        "SELECT * FROM notes",
+        expect![[r#"
+            +----------------------+----------------------+-----------+------------+--------------------+
+            | ts                   | end_ts               | text      | details    | fields             |
+            +----------------------+----------------------+-----------+------------+--------------------+
+            | 2024-01-01T00:00:00Z |                      | warmed up | all caches | {by: me, epoch: 3} |
+            | 2024-01-01T00:01:00Z | 2024-01-01T00:02:00Z | restarted |            | {}                 |
+            +----------------------+----------------------+-----------+------------+--------------------+"#]],
+    )
+    .await;
+    check(
+        &asked,
+        "SELECT text, fields['epoch'] AS epoch FROM notes WHERE ts < '2024-01-01T00:00:30Z'",
+        expect![[r#"
+            +-----------+-------+
+            | text      | epoch |
+            +-----------+-------+
+            | warmed up | 3     |
+            +-----------+-------+"#]],
+    )
+    .await;
+    assert!(asked.answer("SELECT count(*) FROM notes").await.contains("| 2 "));
 }
 
 #[tokio::test]
@@ -308,6 +377,7 @@ async fn names_keep_their_case_and_may_be_anything() {
             | telem         | public             | metrics       | BASE TABLE |
             | telem         | public             | nodes         | BASE TABLE |
             | telem         | public             | jobs          | BASE TABLE |
+            | telem         | public             | notes         | BASE TABLE |
             | telem         | public             | inventory     | BASE TABLE |
             | telem         | public             | job_energy    | BASE TABLE |
             | telem         | public             | alarms        | BASE TABLE |

@@ -21,8 +21,8 @@ use telem_engine::{Clock, SystemClock};
 
 use self::cache::RunCache;
 pub use self::find::{all_below, is_database, is_run};
-use self::row::RunFilter;
 pub use self::row::{RUNNING_MAX_US, RunList, RunRow, run_dir};
+use self::row::{RunFilter, STATES};
 use super::CliFailure;
 use super::table::{Counted, TableColumns, TableOptions, TextTable};
 use crate::footprint::raise_descriptor_limit;
@@ -92,18 +92,42 @@ pub fn run(args: &LsArgs) -> Result<(), CliFailure> {
     }
     cache.save();
     let mut rows = found.finish(&args.columns);
+    let found = rows.len();
     rows.retain(|row| args.filters.iter().all(|filter| filter.passes(row)));
     rows.sort_by(|a, b| b.begin.cmp(&a.begin).then_with(|| a.dir.cmp(&b.dir)));
     match args.json {
         true => write_json(&rows),
         false if rows.is_empty() => {
-            let named: Vec<String> = args.dirs.iter().map(|dir| dir.display().to_string()).collect();
-            let text = format!("no runs below {} (looked {} directories deep)", named.join(", "), args.depth);
-            writeln!(io::stderr(), "{text}").unwrap_or_default();
+            writeln!(io::stderr(), "{}", nothing(args, found)).unwrap_or_default();
             Ok(())
         }
-        false => write_table(&rows, &args.columns),
+        false => {
+            write_table(&rows, &args.columns)?;
+            let is_nowhere = |name: &&String| rows.iter().all(|row| row.column(name).is_none());
+            let unknown: Vec<&str> = args.columns.iter().filter(is_nowhere).map(String::as_str).collect();
+            if !unknown.is_empty() {
+                let unknown = unknown.join(", ");
+                writeln!(io::stderr(), "no run has a setting, a tag or a metric of this name: {unknown}")
+                    .unwrap_or_default();
+            }
+            Ok(())
+        }
     }
+}
+
+/// Why nothing is listed, of so many runs.
+fn nothing(args: &LsArgs, found: usize) -> String {
+    let dirs: Vec<String> = args.dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let dirs = dirs.join(", ");
+    if found == 0 {
+        return format!("no runs below {dirs} (looked {} directories deep)", args.depth);
+    }
+    let filters: Vec<String> = args.filters.iter().map(RunFilter::to_string).collect();
+    let hint = match args.filters.iter().any(RunFilter::asks_for_no_state) {
+        true => format!("; a state is one of {}", STATES.join(", ")),
+        false => String::new(),
+    };
+    format!("none of {} below {dirs} has {}{hint}", human::counted(found as u64, "run"), filters.join(" and "))
 }
 
 fn write_json(rows: &[RunRow]) -> Result<(), CliFailure> {

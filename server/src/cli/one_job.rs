@@ -79,10 +79,20 @@ impl NamedRun {
 
     /// What to say where one run is wanted and `jobs` are there.
     pub fn several(&self, jobs: &[&str]) -> String {
+        let (named, example) = (Self::some_of(jobs), self.example(jobs));
+        format!("it holds {} runs ({named}); name one of them, as in '{example}'", jobs.len())
+    }
+
+    /// The first of `jobs`, as people read them.
+    pub fn some_of(jobs: &[&str]) -> String {
         let named: Vec<String> = jobs.iter().take(JOBS_NAMED).map(|job| printable(job)).collect();
         let more = if jobs.len() > JOBS_NAMED { ", ..." } else { "" };
-        let example = jobs.last().map_or_else(String::new, |job| printable(&Self::name_of(&self.place, job)));
-        format!("it holds {} runs ({}{more}); name one of them, as in '{example}'", jobs.len(), named.join(", "))
+        format!("{}{more}", named.join(", "))
+    }
+
+    /// How one of `jobs` is named here.
+    pub fn example(&self, jobs: &[&str]) -> String {
+        jobs.last().map_or_else(String::new, |job| printable(&Self::name_of(&self.place, job)))
     }
 }
 

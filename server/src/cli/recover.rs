@@ -180,7 +180,10 @@ fn target(leftover: &Leftover, to: Option<&Path>, database: &DbInfo) -> Result<T
         }
         (None, None) => return Err("it does not say where it belongs: name a directory with --save DIR".to_owned()),
     };
-    let dir = claim(&save, &database.node).map_err(|error| format!("cannot save in {}: {error}", save.display()))?;
+    let dir = claim(&save, &database.node).map_err(|error| {
+        let elsewhere = if to.is_none() { "; name another directory with --save DIR" } else { "" };
+        format!("cannot save in {}: {error}{elsewhere}", save.display())
+    })?;
     Ok(Target { dir, is_new: true })
 }
 

@@ -15,6 +15,7 @@ use crate::config;
 use crate::footprint::raise_descriptor_limit;
 use crate::job::signals::inherited_ignored_hang_up;
 use crate::saving::upload::Sharing;
+use crate::service::own_job::{Former, name_job};
 use crate::service::{self, HeadOptions, JobSharing, Ready, ServiceOptions};
 
 /// Signals that come within this are one: timeout(1) sends each to the process and to its group.
@@ -151,7 +152,13 @@ pub(super) fn serve(options: ServiceOptions) -> Result<(), CliFailure> {
     let runtime = args::runtime(|| {})?;
     runtime.block_on(async {
         let stop = stop_signals().map_err(CliFailure::failed)?;
-        let ready = |ready: &Ready| writeln!(io::stderr(), "{ready}").unwrap_or_default();
+        let own = Some(options.job.clone()).filter(|job| job != config::NO_JOB);
+        let ready = |ready: &Ready| {
+            if let (Some(job), Some(_)) = (&own, &ready.writer) {
+                name_job(ready.db.clone(), job.clone(), Former::Kept);
+            }
+            writeln!(io::stderr(), "{ready}").unwrap_or_default();
+        };
         service::run_even_when_full(options, ready, stop).await.map_err(CliFailure::failed)
     })
 }

@@ -216,7 +216,11 @@ impl Tail<'_> {
     }
 
     fn no_metric(&self) -> CliFailure {
-        CliFailure::Failed(format!("{} has no such metric", self.target.label()))
+        let place = self.target.label();
+        let names: Vec<String> = self.args.metrics.iter().map(Glob::to_string).collect();
+        let tags: Vec<String> = self.args.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let of = if tags.is_empty() { String::new() } else { format!(" with {}", tags.join(" and ")) };
+        CliFailure::Failed(format!("{place} has no sample of {}{of}; `telem info` lists metrics", names.join(", ")))
     }
 
     /// What is printed at once, and where to go on.

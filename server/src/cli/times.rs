@@ -1,15 +1,17 @@
-//! Points in time as people write them: `2026-07-27T12:00:00Z`, `1785153600`, `1785153600250ms`, `5m-ago`, `now`.
+//! Points in time as people write them: `2026-07-27T12:00:00Z`, `2026-07-27 12:00`, `1785153600`, `1785153600250ms`,
+//! `5m-ago`, `now`.
 
 #[cfg(test)]
 mod tests;
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime};
 use telem_engine::Timestamp;
 use telem_query::ago;
 
 /// Whole seconds from here on are the year 10000: a number that large is meant in other units.
 const SECONDS_END: i64 = 253_402_300_800;
-const EXPECTED: &str = "write RFC 3339 (2026-07-27T12:00:00Z), seconds (1785153600.25), 1785153600250ms, 1785153600250000us, 5m-ago or now";
+const EXPECTED: &str = "write RFC 3339 (2026-07-27T12:00:00Z), 2026-07-27 12:00 (of UTC), seconds (1785153600.25), 1785153600250ms, 1785153600250000us, \
+                        5m-ago or now";
 
 /// A point in time, as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ impl When {
     }
 }
 
-/// RFC 3339, seconds since the epoch with or without a fraction, whole numbers with `ms` or `us`, `now`, and a number
+/// A [`date`], seconds since the epoch with or without a fraction, whole numbers with `ms` or `us`, `now`, and a number
 /// with `us`, `ms`, `s`, `m`, `h`, `d` or `w` and `-ago`. What is finer than a microsecond is cut off.
 ///
 /// # Errors
@@ -43,8 +45,8 @@ pub fn when(text: &str) -> Result<When, String> {
         whole(number).and_then(|millis| millis.checked_mul(1_000)).map(at)
     } else if let Some(number) = text.strip_suffix("us") {
         whole(number).map(at)
-    } else if let Ok(time) = DateTime::parse_from_rfc3339(text) {
-        Some(at(time.timestamp_micros()))
+    } else if let Some(micros) = date(text) {
+        Some(at(micros))
     } else if let Some((seconds, micros)) = seconds(text) {
         if seconds.abs() >= SECONDS_END {
             return Err(format!("'{text}' is not a time: that many seconds end after the year 9999; {EXPECTED}"));
@@ -54,6 +56,25 @@ pub fn when(text: &str) -> Result<When, String> {
         None
     };
     found.ok_or_else(|| format!("'{text}' is not a time; {EXPECTED}"))
+}
+
+/// RFC 3339, also with a space in its middle, without a zone (UTC), and without a time of day.
+pub fn date(text: &str) -> Option<i64> {
+    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        return Some(time.timestamp_micros());
+    }
+    for format in ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"] {
+        if let Ok(time) = NaiveDateTime::parse_from_str(text, format) {
+            return Some(time.and_utc().timestamp_micros());
+        }
+    }
+    for format in ["%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z"] {
+        if let Ok(time) = DateTime::parse_from_str(text, format) {
+            return Some(time.timestamp_micros());
+        }
+    }
+    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?;
+    Some(date.and_time(NaiveTime::MIN).and_utc().timestamp_micros())
 }
 
 /// Seconds and microseconds of a decimal number; of a negative one both are negative.

@@ -37,7 +37,7 @@ const SEGMENT_BYTES_MAX: u64 = 512 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SavedError {
-    #[error("there is no directory {}; name that of a database, or one that holds databases", path.display())]
+    #[error("there is no directory {}; {}", path.display(), instead(path))]
     Missing { path: PathBuf },
     #[error("{} is a server, and this command reads directories of databases", path.display())]
     Server { path: PathBuf },
@@ -55,6 +55,18 @@ pub enum SavedError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Engine(#[from] telem_engine::Error),
+}
+
+/// What to name in the place of a directory that is not there.
+fn instead(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let server = text
+        .rsplit_once(':')
+        .filter(|(host, port)| !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok());
+    match server {
+        Some(_) => format!("a server is named with its scheme, as in http://{text}"),
+        None => "name that of a database, or one that holds databases".to_owned(),
+    }
 }
 
 /// What to do about a database that cannot be opened among several.

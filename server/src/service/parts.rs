@@ -123,7 +123,8 @@ pub(super) async fn build(
         join: head.map(|head| head.join),
         nodes,
         uploads,
-        stores_nothing: options.level == 0,
+        // Of saved databases it is known that nothing is stored there.
+        stores_nothing: options.level == 0 && !matches!(options.source, ServiceSource::Saved(_)),
         dragon,
         proxy: options.protocols.proxy.place(),
         tunnel,

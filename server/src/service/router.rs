@@ -98,7 +98,8 @@ async fn unknown_path(uri: Uri) -> ApiError {
 }
 
 async fn unknown_method(request: Request) -> ApiError {
-    let what = format!("'{}' does not answer to {}", request.uri().path(), request.method());
+    let (path, method) = (request.uri().path(), request.method());
+    let what = format!("'{path}' does not answer to {method}; the header Allow says to what");
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, what)
 }
 

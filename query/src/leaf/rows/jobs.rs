@@ -130,7 +130,7 @@ fn times<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
 }
 
 /// Objects of scalars as maps of texts; NULL for what is no object.
-fn map<'a>(objects: impl Iterator<Item = &'a Json>) -> Result<ArrayRef> {
+pub(super) fn map<'a>(objects: impl Iterator<Item = &'a Json>) -> Result<ArrayRef> {
     let names = arrow::array::MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
     let mut maps = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
     for object in objects {

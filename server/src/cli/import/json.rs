@@ -106,7 +106,7 @@ impl JsonCell {
             Self::Null => ColumnKind::Empty,
             // Not a number of JSON, and written as a text by who has one.
             Self::Text(text) if CONSTANTS.contains(&&**text) => ColumnKind::Number,
-            Self::Text(text) if super::times::date(text).is_some() => ColumnKind::Time,
+            Self::Text(text) if crate::cli::times::date(text).is_some() => ColumnKind::Time,
             Self::Text(_) => ColumnKind::Text,
             Self::Number(_) | Self::TooLarge => ColumnKind::Number,
             Self::Other => ColumnKind::Other,

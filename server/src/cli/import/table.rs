@@ -13,9 +13,10 @@ use super::cell::Cell;
 use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
 use super::store::{SeriesPlace, SeriesRefusal};
-use super::times::{ImportTimeUnit, TimeCells, date, shown};
+use super::times::{ImportTimeUnit, TimeCells, shown};
 use crate::cli::CliFailure;
 use crate::cli::glob::Glob;
+use crate::cli::times::date;
 use crate::info::rfc3339;
 
 /// Names of columns with times, in any case of letters.

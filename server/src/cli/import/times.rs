@@ -1,9 +1,9 @@
 //! The times of rows: numbers since 1970 in a unit that their size tells, or dates.
 
-use chrono::{DateTime, NaiveDate, NaiveDateTime, NaiveTime};
 use clap::ValueEnum;
 
 use super::cell::Cell;
+use crate::cli::times::date;
 
 /// Numbers below the first are seconds (to the year 5138), below the second milliseconds, and so on.
 const SECONDS_END: f64 = 1e11;
@@ -137,25 +137,6 @@ fn decimal(text: &str, unit: ImportTimeUnit) -> Option<i64> {
     let micros = unit.micros_of_int(whole)?;
     let behind: i64 = if digits == 0 { 0 } else { format!("{fraction:0<digits$}")[..digits].parse().ok()? };
     Some(sign * micros.checked_add(behind)?)
-}
-
-/// RFC 3339, also with a space in its middle, without a zone (UTC), and without a time of day.
-pub fn date(text: &str) -> Option<i64> {
-    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
-        return Some(time.timestamp_micros());
-    }
-    for format in ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"] {
-        if let Ok(time) = NaiveDateTime::parse_from_str(text, format) {
-            return Some(time.and_utc().timestamp_micros());
-        }
-    }
-    for format in ["%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%dT%H:%M:%S%.f%#z"] {
-        if let Ok(time) = DateTime::parse_from_str(text, format) {
-            return Some(time.timestamp_micros());
-        }
-    }
-    let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?;
-    Some(date.and_time(NaiveTime::MIN).and_utc().timestamp_micros())
 }
 
 /// So much of a text as a message needs.

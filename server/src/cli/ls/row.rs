@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -17,6 +18,8 @@ use crate::cli::one_job::NamedRun;
 pub const RUNNING_MAX_US: i64 = 180_000_000;
 const RUNNING: &str = "running";
 const UNFINISHED: &str = "unfinished";
+/// All states.
+pub const STATES: [&str; 7] = ["completed", "failed", "killed", "ended", RUNNING, UNFINISHED, "broken"];
 
 /// The nodes of one run begin within that time.
 const STARTS_APART_MAX_US: u64 = 60_000_000;
@@ -31,7 +34,7 @@ pub struct RunRow {
     pub databases: BTreeSet<PathBuf>,
     pub job: Option<String>,
     pub name: Option<String>,
-    /// `completed`, `failed`, `killed`, `ended`, `running`, `unfinished`, `broken`.
+    /// One of [`STATES`].
     pub state: String,
     /// Microseconds since the epoch.
     #[serde(rename = "begin_us")]
@@ -363,7 +366,18 @@ impl FromStr for RunFilter {
     }
 }
 
+impl fmt::Display for RunFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
 impl RunFilter {
+    /// Whether it asks for a state that no run can be in.
+    pub fn asks_for_no_state(&self) -> bool {
+        self.key == "state" && !STATES.iter().any(|state| self.value.matches(state))
+    }
+
     pub fn passes(&self, row: &RunRow) -> bool {
         let own = match &*self.key {
             "name" => row.name.clone(),

@@ -12,6 +12,25 @@ use super::*;
 
 const DAY: i64 = 86_400;
 
+#[test]
+fn an_empty_list_says_whether_there_are_runs() {
+    let args = |filters: &[&str]| LsArgs {
+        dirs: vec!["runs".into()],
+        depth: 4,
+        columns: Vec::new(),
+        filters: filters.iter().map(|filter| filter.parse().unwrap()).collect(),
+        no_cache: true,
+        json: false,
+    };
+    assert_eq!(nothing(&args(&[]), 0), "no runs below runs (looked 4 directories deep)");
+    assert_eq!(nothing(&args(&["lr=3", "state=fail*"]), 1), "none of 1 run below runs has lr=3 and state=fail*");
+    assert_eq!(
+        nothing(&args(&["state=done"]), 12),
+        "none of 12 runs below runs has state=done; a state is one of completed, failed, killed, ended, running, \
+         unfinished, broken"
+    );
+}
+
 /// A saved run's part of one node: samples of `loss`, the last of them `last`.
 fn saved_run(dir: &Path, node: &str, job: &Json, last: f64) -> telem_engine::DbInfo {
     let db = Db::open(dir, Options { node: node.to_owned(), ..Options::default() }).unwrap();

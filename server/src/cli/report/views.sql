@@ -117,6 +117,12 @@ SELECT metric, tags['rank'] AS rank, node, tags, avg(value) AS mean, count(*) AS
 WHERE tags['rank'] IS NOT NULL AND NOT isnan(value) AND metric !~ '^(node_|gpu_|job_process|process_|telem_)'
 GROUP BY metric, node, tags ORDER BY metric, rank;
 
+-- Notes
+CREATE VIEW report_notes AS
+SELECT ts AS time, concat_ws(': ', text, details) AS note FROM notes
+CROSS JOIN (SELECT min(first_ts) AS begins, max(last_ts) AS ends FROM series) AS run
+WHERE ts BETWEEN begins - INTERVAL '1 minute' AND ends + INTERVAL '1 minute' ORDER BY ts;
+
 -- Curves of the nodes, in two hundred stretches of the run
 CREATE VIEW report_curves AS
 SELECT metric, node, place, avg(value) AS mean, CAST(min(ts) AS BIGINT) - min(begins) AS since_us FROM

@@ -9,6 +9,7 @@ use telem_ingest::collect::catalog;
 use super::state::{NodeFigure, TopAnswer, TopJob, TopMetric, TopPoint, TopSubject};
 use crate::cli::cells::{literal, numbers, texts, whole};
 use crate::cli::glob::Glob;
+use crate::cli::one_job::NamedRun;
 use crate::cli::watch::playing::Playing;
 use crate::cli::watch::{NOW_US, WatchError, WatchKind, WatchTarget, time_literal};
 
@@ -171,10 +172,11 @@ impl TopPoll {
             // What is shown is of all of them.
             _ => {
                 let ids: Vec<&str> = ids.into_iter().collect();
-                let name = Some(self.target.run().several(&ids));
+                let name = Some(NamedRun::some_of(&ids));
+                let command = Some(format!("one alone: telem top {}", self.target.run().example(&ids)));
                 let running = jobs.iter().any(|job| job.state == RUNNING);
                 let state = if running { RUNNING.to_owned() } else { String::new() };
-                Some(TopJob { id: format!("{} jobs", ids.len()), name, state, ..TopJob::default() })
+                Some(TopJob { id: format!("{} jobs", ids.len()), name, state, command, ..TopJob::default() })
             }
         };
         let mut nodes = Vec::new();

@@ -81,6 +81,16 @@ fn what_is_no_database_is_named_with_what_was_looked_for() {
 }
 
 #[test]
+fn the_address_of_a_server_is_not_taken_for_a_directory_alone() {
+    let said = |name: &str| SavedError::Missing { path: name.into() }.to_string();
+    let of_server = "there is no directory n1:4242; a server is named with its scheme, as in http://n1:4242";
+    assert_eq!(said("n1:4242"), of_server);
+    for name in ["nowhere", "a:b", "a:", ":1", "a/b:4242", "n1:99999"] {
+        assert!(said(name).ends_with("; name that of a database, or one that holds databases"), "{name}");
+    }
+}
+
+#[test]
 fn names_are_ordered_by_the_value_of_their_numbers() {
     let mut names = ["n10", "n2-1", "n2", "n", "n01", "n1", "n1a", "m9", "n99999999999999999999999", ""];
     names.sort_by(|a, b| by_name(a, b));

@@ -19,7 +19,7 @@ async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
     assert_eq!(answer.text(), r#"{"error":{"code":404,"message":"nothing is served at '/nothing/here'"}}"#);
     let answer = served.get("/api/sql").await;
     assert_eq!((answer.status, answer.header("allow")), (405, "POST"));
-    assert!(answer.text().contains("does not answer to GET"), "{}", answer.text());
+    assert!(answer.text().contains("does not answer to GET; the header Allow says to what"), "{}", answer.text());
 }
 
 #[tokio::test]
