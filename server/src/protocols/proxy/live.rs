@@ -138,8 +138,8 @@ impl ProxyLive {
         };
         let host = config::host_name();
         let unit = if options.is_exact { FrequencyUnit::Megahertz } else { FrequencyUnit::Gigahertz };
-        let system = SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit)
-            .below(options.sysroot.clone());
+        let system =
+            SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit).below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
         let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();

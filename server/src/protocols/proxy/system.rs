@@ -346,7 +346,8 @@ mod tests {
     fn counters_are_the_kernels_own_however_often_they_are_looked_at_and_rates_are_a_second() {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::default());
-        let system = SystemReadings::new("n7", Duration::ZERO, clock.clone(), FrequencyUnit::Gigahertz).below(dir.path().to_owned());
+        let system = SystemReadings::new("n7", Duration::ZERO, clock.clone(), FrequencyUnit::Gigahertz)
+            .below(dir.path().to_owned());
         let look = || -> BTreeMap<String, f64> {
             let value = |value| match value {
                 CounterValue::Gauge(gauge) => gauge.average(),
