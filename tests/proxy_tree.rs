@@ -620,6 +620,10 @@ fn who_shows_no_token_lets_the_server_poll_this_machine_only() {
         "Failed to add 127.0.0.1:1 for scraping : Failed to determine type of 127.0.0.1:1"
     );
     assert_eq!(refused("/pivot"), "No from parameter passed");
+    // Its own user needs none, but is told that this one is wrong.
+    let wrong = root.get("/t/0123456789abcdef/pivot?from=127.0.0.1:1");
+    assert_eq!(wrong.status, 401);
+    assert!(wrong.text().contains("the token in the path is wrong"), "{}", wrong.text());
     assert_eq!(refused("/pivot?from=http://a:1"), "From should not be an URL (with http://) but host:port");
     let (a, b) = (Stub::child(), Stub::child());
     root.get(&format!("/join/multiple?to={}%26{}&period=20", a.address, b.address)).expect(200);

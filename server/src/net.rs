@@ -590,7 +590,8 @@ impl Door {
         if let Err(refusal) = may_be_said(in_path, wire, self.rules.path_tokens()) {
             return refusal.into_response();
         }
-        if in_path == PathShow::Wrong && matches!(guest.access, Access::Stranger { .. }) {
+        // Also to who needs none: it was meant to be right, and the path of nothing else begins so.
+        if in_path == PathShow::Wrong {
             self.wrong.tell(guest, TOKEN_PATH_SHOWN);
             let what = "the token in the path is wrong; it is that of the connection file";
             return ApiError::new(StatusCode::UNAUTHORIZED, what).into_response();
