@@ -54,8 +54,8 @@ pub fn float(out: &mut Vec<u8>, float: f64) {
     }
 }
 
-/// Most measured values have up to three decimals, which are written so in a quarter of the time. No two decimals of up to 15
-/// digits are one float, so that which is the float is the shortest there is, as the general way finds it.
+/// Most measured values have up to three decimals, and are written so in a quarter of the time. No two decimals of up
+/// to 15 digits are one float, so that which is the float is the shortest there is, as the general way finds it.
 fn short_decimal(out: &mut Vec<u8>, float: f64) -> bool {
     let scaled = float * 1e3;
     if scaled.abs() >= 1e14 || float == 0.0 {
