@@ -15,8 +15,10 @@ pub const PADDING: usize = 16;
 const GROUP: usize = 32;
 /// Widest difference.
 const WIDTH_MAX: u8 = 64;
-/// Values that are handed out at a time, or those of a block where they are more: they stay in the nearest cache.
+/// Values that are handed out at a time, about: they stay in the nearest cache.
 const HANDED_OUT: usize = 2 << 10;
+/// Values of a block: four times what telem writes. A few bytes may say that they are a block of millions.
+const BLOCK_MAX: usize = HANDED_OUT / 2;
 
 /// The bytes end within a block, or a width is none.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,8 +46,8 @@ struct BlockStart {
 }
 
 impl DeltaPage {
-    /// A page of `count` values; `None` for one that is not as Parquet says. `bytes` end with [`PADDING`], after `from`
-    /// others.
+    /// A page of `count` values; `None` for one that is not as Parquet says, or has blocks of more than [`BLOCK_MAX`].
+    /// `bytes` end with [`PADDING`], after `from` others.
     pub fn new(bytes: Vec<u8>, from: usize, count: usize) -> Option<Self> {
         let mut header = Varints { bytes: &bytes, at: from };
         let block = usize::try_from(header.next()?).ok()?;
@@ -53,7 +55,8 @@ impl DeltaPage {
         let found = usize::try_from(header.next()?).ok()?;
         let first = header.signed()?;
         let part = block.checked_div(parts)?;
-        let fits = part > 0 && part.is_multiple_of(GROUP) && part.checked_mul(parts) == Some(block);
+        let fits =
+            part > 0 && block <= BLOCK_MAX && part.is_multiple_of(GROUP) && part.checked_mul(parts) == Some(block);
         let starts = Mutex::new(vec![BlockStart { at: header.at, before: first }]);
         (fits && found == count && count > 0).then_some(Self { bytes, count, block, part, starts })
     }
@@ -93,9 +96,6 @@ impl DeltaPage {
             let first = number * self.block;
             let part = wanted.start.max(first) - first..(wanted.end - first).min(self.block);
             let end = filled + part.len();
-            if buffer.len() < end {
-                buffer.resize(end, 0);
-            }
             let next = read_block(self, start, first, part, &mut buffer[filled..end])?;
             filled = end;
             if filled + self.block > HANDED_OUT {

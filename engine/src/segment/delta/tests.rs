@@ -110,6 +110,10 @@ fn what_parquet_does_not_allow_is_no_page() {
         DeltaPage::new(padded(bytes), 0, count)
     };
     assert!(new(&[256, 4, 1, 0], 1).is_some());
+    // A few bytes may not have memory taken for millions of values: the reader of Parquet has pages of larger blocks.
+    let block = BLOCK_MAX as u64;
+    assert!(new(&[block, 4, 1, 0], 1).is_some() && new(&[block + 128, 4, 1, 0], 1).is_none());
+    assert!(new(&[1 << 31, 4, 1 << 31, 0], 1 << 31).is_none());
     for (numbers, count) in [
         (&[256, 4, 1, 0][..], 2),
         (&[256, 4, 0, 0], 0),
