@@ -1,7 +1,6 @@
 //! Addresses, refusals, and answers that never end.
 
 use axum::Router;
-use axum::body::Body as Answer;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 
@@ -99,7 +98,7 @@ async fn who_is_no_telem_or_speaks_no_tls_is_told_so() {
 async fn an_answer_without_its_end_is_an_error() {
     let cut = || async {
         let chunks = futures::stream::iter([Ok("half"), Err(io::Error::other("the query failed"))]);
-        Answer::from_stream(chunks)
+        crate::http::streamed(chunks)
     };
     let client = Client::with_token(server(Router::new().route("/cut", get(cut))).await, None);
     // Where the end comes early, not even the head was sent.

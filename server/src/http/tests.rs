@@ -198,7 +198,7 @@ async fn a_body_of_which_nothing_comes_for_too_long_is_given_up() {
     let limits = BodyLimits { idle_timeout: Duration::from_millis(30), ..BodyLimits::default() };
     let begins = futures::stream::iter([Ok::<_, std::io::Error>(vec![7; 10])]);
     let stalls = futures::stream::StreamExt::chain(begins, futures::stream::pending());
-    let (status, message) = refusal(Request::new(Body::from_stream(stalls)), &limits).await;
+    let (status, message) = refusal(Request::new(crate::http::streamed(stalls)), &limits).await;
     assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
     assert!(message.contains("no byte of the body came for 0.03 s after 10 bytes"), "{message}");
 }

@@ -20,9 +20,9 @@ use telem_query::MissingNode;
 use tokio::sync::watch;
 
 use crate::client::{self, Client, ClientError};
-use crate::http::ApiError;
 use crate::http::asker::{ASKED_AT, NO_TOKEN, PathPrefix, ShownToken};
 use crate::http::body::{self, BodyLimits};
+use crate::http::{self, ApiError};
 use crate::missing;
 use crate::protocols::proxy::calls::ProxyCall;
 use crate::protocols::proxy::reply;
@@ -200,7 +200,7 @@ fn response(answer: client::AnswerBody) -> Response {
         let chunk = answer.chunk().await.transpose()?;
         Some((chunk, answer))
     });
-    let mut response = Response::new(Body::from_stream(chunks));
+    let mut response = Response::new(http::streamed(chunks));
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     response

@@ -482,7 +482,7 @@ async fn a_client_that_takes_no_byte_of_its_answer_is_hung_up_on() {
             let chunks = futures::stream::unfold(held, |held| async {
                 Some((Ok::<_, std::io::Error>(vec![0u8; 1 << 16]), held))
             });
-            axum::body::Body::from_stream(chunks)
+            crate::http::streamed(chunks)
         }
     };
     let running = start(Router::new().route("/x", get(endless)), own_rules(), limits).await;

@@ -59,19 +59,15 @@ fn protocols(state: &Arc<State>, options: &ProtocolOptions) -> Vec<Arc<dyn Proto
     ]
 }
 
-/// Every path of the protocols and those of the process, `own`: what nodes say to each other. Answers are compressed
-/// for clients that ask for gzip. Beside them, who talks to clients that speak in lines, and ports of protocols' own.
+/// Every path of the protocols and those of the process, `own`: what nodes say to each other. Beside them, who talks to
+/// clients that speak in lines, and ports of protocols' own.
 pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> Services {
     let protocols = protocols(state, options);
     let mut paths = own;
     for protocol in &protocols {
         paths = paths.merge(Arc::clone(protocol).routes());
     }
-    let http = paths
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(unknown_method)
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(CompressionLayer::new());
+    let http = layered(paths.fallback(unknown_path).method_not_allowed_fallback(unknown_method));
     Services {
         http,
         lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
@@ -80,14 +76,19 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
         work: protocols.iter().filter_map(|protocol| Arc::clone(protocol).work()).collect(),
         farewells: protocols.iter().filter_map(|protocol| Arc::clone(protocol).farewell()).collect(),
         closings: protocols.iter().filter_map(|protocol| Arc::clone(protocol).close()).collect(),
-        listeners: protocols.into_iter().flat_map(Protocol::listeners).map(unharmed).collect(),
+        listeners: protocols.into_iter().flat_map(Protocol::listeners).map(with_layers).collect(),
     }
 }
 
-/// The same port, where a handler that panics costs its request alone, too.
-fn unharmed(listener: OwnListener) -> OwnListener {
+/// What is true of every path: a handler that panics costs its request alone, and who asks for gzip gets it.
+fn layered(paths: Router) -> Router {
+    paths.layer(CatchPanicLayer::custom(panicked)).layer(CompressionLayer::new())
+}
+
+/// The same of a port of a protocol's own.
+fn with_layers(listener: OwnListener) -> OwnListener {
     let language = match listener.language {
-        Language::Http(router) => Language::Http(router.layer(CatchPanicLayer::custom(panicked))),
+        Language::Http(router) => Language::Http(layered(router)),
         other => other,
     };
     OwnListener { language, ..listener }

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -75,7 +74,7 @@ async fn an_answer_of_which_nothing_is_taken_is_given_up_and_the_others_go_on() 
         async move {
             let chunk = || Ok::<_, io::Error>(vec![0_u8; 1 << 16]);
             let chunks = futures::stream::unfold(held, move |held| async move { Some((chunk(), held)) });
-            Body::from_stream(chunks)
+            crate::http::streamed(chunks)
         }
     };
     let router = hello().route("/endless", axum::routing::get(endless));

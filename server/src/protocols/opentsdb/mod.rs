@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::HttpBody;
 use axum::extract::{Request, State as FromState};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -53,6 +53,7 @@ use self::telnet::Telnet;
 pub use self::telnet::TelnetLimits;
 use crate::answers::AnswerCharge;
 use crate::cors::{self, Verdict};
+use crate::http;
 use crate::missing;
 use crate::protocol::{LineService, Protocol};
 use crate::state::State;
@@ -267,11 +268,10 @@ fn respond(answer: Result<Answer, OpenTsdbError>, callback: Option<&str>) -> Res
     let kind = [(header::CONTENT_TYPE, kind)];
     let around = callback.map(|callback| [format!("{callback}("), ")".to_owned()]);
     let mut response = match (pieces, around) {
-        (Some(pieces), None) => (status, kind, Body::from_stream(pieces)).into_response(),
+        (Some(pieces), None) => (status, kind, http::streamed(pieces)).into_response(),
         (Some(pieces), Some(around)) => {
             let [before, behind] = around.map(|text| futures::stream::iter([Ok(Bytes::from(text))]));
-            // Fused: compression asks once more after the end.
-            (status, kind, Body::from_stream(before.chain(pieces).chain(behind).fuse())).into_response()
+            (status, kind, http::streamed(before.chain(pieces).chain(behind))).into_response()
         }
         (None, _) if body.is_empty() => status.into_response(),
         (None, None) => (status, kind, body).into_response(),

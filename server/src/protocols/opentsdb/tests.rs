@@ -187,7 +187,7 @@ async fn a_body_may_come_in_chunks_of_any_size() {
     for size in [1, 7, 4_096] {
         let chunks: Vec<_> = body.as_bytes().chunks(size).map(<[u8]>::to_vec).collect();
         let chunks = chunks.into_iter().map(Ok::<_, std::convert::Infallible>);
-        let body = Body::from_stream(futures::stream::iter(chunks));
+        let body = crate::http::streamed(futures::stream::iter(chunks));
         let (status, answer) = server.send("POST", "/api/put?summary", body).await;
         assert_eq!((status.as_u16(), answer.as_str()), (400, r#"{"success":1,"failed":1}"#), "{size}");
     }

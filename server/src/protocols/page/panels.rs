@@ -19,7 +19,6 @@ mod tests;
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{Request, State as Of};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -35,7 +34,7 @@ use self::grid::PanelGrid;
 use self::jobs::JobNaming;
 use self::lines::PanelLines;
 use self::question::{LineFunction, Panel, PanelsQuestion};
-use crate::http::{ApiError, body};
+use crate::http::{self, ApiError, body};
 use crate::state::State;
 
 /// Most bytes of a request.
@@ -81,8 +80,7 @@ pub async fn panels(Of(state): Of<Arc<State>>, request: Request) -> Result<Respo
         false => panels.buffer_unordered(PANELS_AT_ONCE).right_stream(),
     };
     let kind = (header::CONTENT_TYPE, "application/x-ndjson; charset=UTF-8");
-    // Fused: compression asks once more after the end.
-    Ok(([kind], Body::from_stream(lines.fuse())).into_response())
+    Ok(([kind], http::streamed(lines)).into_response())
 }
 
 /// One panel that is to be answered.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::live::ProxyLive;
 use crate::http::body::{self, BodyLimits};
-use crate::http::{ApiError, Params};
+use crate::http::{self, ApiError, Params};
 use crate::state::State;
 
 /// What handlers get.
@@ -129,7 +129,7 @@ pub async fn beside(live: Arc<ProxyLive>, work: impl FnOnce(&ProxyLive) -> Respo
 /// Text that is sent part by part.
 pub fn streamed(kind: &'static str, parts: impl futures::Stream<Item = Bytes> + Send + 'static) -> Response {
     use futures::StreamExt;
-    let body = axum::body::Body::from_stream(parts.map(Ok::<_, std::convert::Infallible>));
+    let body = http::streamed(parts.map(Ok::<_, std::convert::Infallible>));
     ([(header::CONTENT_TYPE, kind)], body).into_response()
 }
 

@@ -2,7 +2,6 @@
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
-use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use futures::{Stream, StreamExt};
 use telem_engine::ErrorKind;
 use telem_query::SqlAnswer;
 
-use crate::http::ApiError;
+use crate::http::{self, ApiError};
 use crate::missing;
 use crate::rows::{Encoder, Format};
 
@@ -30,8 +29,7 @@ pub async fn respond(answer: SqlAnswer, format: Format) -> Result<Response, ApiE
         response = response.header(missing::NAME, missing);
     }
     response
-        // Fused: compression asks once more after the end.
-        .body(Body::from_stream(chunks.fuse()))
+        .body(http::streamed(chunks))
         .map_err(|error| ApiError::of_kind(ErrorKind::Internal, format!("bug in telem: an answer's head: {error}")))
 }
 

@@ -239,7 +239,7 @@ async fn a_damaged_or_cut_off_or_too_large_part_changes_nothing() {
     }
     let halves = [Ok(Bytes::from_static(b"half")), Err(io::Error::from(io::ErrorKind::ConnectionReset))];
     let cut_off = format!("/api/nodes/n1/files/WRITER?at=6&crc32={:08x}", mirror::checksum(b"half"));
-    let (status, text) = head.ask(Method::PUT, &cut_off, Body::from_stream(futures::stream::iter(halves))).await;
+    let (status, text) = head.ask(Method::PUT, &cut_off, crate::http::streamed(futures::stream::iter(halves))).await;
     assert_eq!((status, text.contains("broke off")), (StatusCode::BAD_REQUEST, true), "{text}");
     let at_most = vec![b'x'; PART_BYTES_MAX];
     assert_eq!(head.put("WRITER", 6, &[at_most.as_slice(), b"x"].concat()).await, StatusCode::PAYLOAD_TOO_LARGE);

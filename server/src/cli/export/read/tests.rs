@@ -5,7 +5,6 @@ use std::sync::Mutex;
 
 use arrow::array::{Float64Array, Int64Array, StringViewArray, TimestampMicrosecondArray};
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -150,7 +149,7 @@ async fn cut_off(
         tokio::task::yield_now().await;
         chunk
     });
-    Body::from_stream(paced).into_response()
+    crate::http::streamed(paced).into_response()
 }
 
 /// A server of `served` that cuts off, and the export's way to ask it.
