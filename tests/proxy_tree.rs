@@ -265,6 +265,33 @@ fn five_children_stand_below_the_server_once_each_and_their_job_is_their_sum() {
 }
 
 #[test]
+fn answers_on_a_port_of_its_own_are_packed_for_who_asks() {
+    let dir = TempDir::new().unwrap();
+    let proxy = Proxy::start(dir.path(), &[]);
+    let mut client = proxy.client("many");
+    for number in 0..1_000 {
+        client.add(&format!("counter_{number}"), 1.0);
+    }
+    proxy.awaits("many", "counter_999", 1.0);
+    let ask = |encoding: &str| {
+        let mut connection = super::process::Connection::tcp(&proxy.address);
+        let headers = [("Host", &*proxy.address), ("Accept-Encoding", encoding)];
+        connection.request("GET", "/job?job=many", &headers, b"").unwrap().expect(200)
+    };
+    let (plain, packed) = (ask("identity"), ask("gzip"));
+    assert_eq!((plain.header("content-encoding"), packed.header("content-encoding")), (None, Some("gzip")));
+    assert!(packed.body.len() * 10 < plain.body.len(), "{} of {} bytes", packed.body.len(), plain.body.len());
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut text).unwrap();
+    let names = |text: &str| {
+        let job: Json = serde_json::from_str(text).unwrap();
+        let counters = job["counters"].as_array().unwrap().iter();
+        counters.map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&text), names(&plain.text()));
+}
+
+#[test]
 fn branches_are_those_of_the_original_where_they_are_wanted() {
     let dir = TempDir::new().unwrap();
     let root = Proxy::start(dir.path(), &["--proxy-branches", "2"]);
@@ -410,6 +437,73 @@ fn an_exporter_shows_its_own_values_and_a_reset_is_a_reset() {
     root.get(&format!("/disconnect?target={}", exporter.address)).expect(200);
     root.awaits("main", name, 0.0);
     drop(client);
+}
+
+/// The counters of a profile, by name, once there is one: it is kept a moment after its job ended.
+fn profile(of: &Proxy, job: &str) -> BTreeMap<String, f64> {
+    let path = format!("/profiles/get?jobid={job}");
+    poll("a profile", || of.get(&path).status == 200);
+    let profile = of.json(&path);
+    let counters = profile["counters"].as_array().unwrap().iter();
+    let value = |counter: &Json| counter["ctype"]["Counter"]["value"].as_f64();
+    counters.filter_map(|one| Some((one["name"].as_str().unwrap().to_owned(), value(one)?))).collect()
+}
+
+#[test]
+fn what_a_childs_job_counts_after_the_last_poll_is_in_its_profile() {
+    let (above, below) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (parent, child) = (Proxy::start(above.path(), &[]), Proxy::start(below.path(), &[]));
+    let mut client = child.client("run a+b");
+    client.add("work", 5.0);
+    child.awaits("run%20a%2Bb", "work", 5.0);
+    // It is polled when a test says so: every hour.
+    let polled = || parent.get(&format!("/period?target={}&period=3600000", child.address)).expect(200);
+    parent.get(&format!("/join?to={}&period=3600000", child.address)).expect(200);
+    parent.awaits("run%20a%2Bb", "work", 5.0);
+    client.add("work", 7.0);
+    client.add("late", 3.0);
+    drop(client);
+    poll("the job to end at the child", || child.get("/job?job=run%20a%2Bb").status == 400);
+    polled();
+    poll("the job to end at the parent", || parent.get("/job?job=run%20a%2Bb").status == 400);
+    let last = profile(&parent, "run%20a%2Bb");
+    assert_eq!((last["work"], last["late"]), (12.0, 3.0), "{last:?}");
+    assert_eq!(parent.counter("main", "work"), Some(12.0), "and everything has it once");
+    assert_eq!(parent.counter("main", "walltime"), None);
+    poll("it to be among the samples", || parent.stored("late") == Some(3.0));
+}
+
+#[test]
+fn a_profile_of_an_original_child_counts_where_it_is_of_the_same_run() {
+    let dir = TempDir::new().unwrap();
+    let root = Proxy::start(dir.path(), &[]);
+    let child = Stub::child();
+    let walltime = json!({"name": "walltime", "doc": "Duration of the application",
+        "ctype": {"Counter": {"ts": 0, "value": 1234.0}}});
+    let over = |start: u64, work: f64| {
+        let counters = [counter("work", work), walltime.clone()];
+        child.show("/profiles/get", &json!({"desc": desc("j", start), "counters": counters}).to_string());
+    };
+    let is_over = |work: f64| {
+        child.tell(&[counter("work", work)], &[]);
+        poll("the job to end", || root.get("/job?job=j").status == 400);
+        profile(&root, "j")
+    };
+    child.tell(&[counter("work", 8.0)], &[(desc("j", 9), vec![counter("work", 8.0)])]);
+    child.joins(&root);
+    root.awaits("j", "work", 8.0);
+    let started = root.json("/job?job=j")["desc"]["start_time"].clone();
+    assert_eq!(started, 9_000, "older clients say seconds");
+    // The client that left last began later than the first one, and its begin is that of the profile.
+    over(10, 11.0);
+    let last = is_over(11.0);
+    assert_eq!(last["work"], 11.0);
+    assert!(last["walltime"] < 1e9 && last["walltime"] != 1234.0, "how long it was here: {last:?}");
+    // A profile with less is of another run.
+    child.tell(&[counter("work", 16.0)], &[(desc("j", 20), vec![counter("work", 5.0)])]);
+    root.awaits("j", "work", 16.0);
+    over(21, 4.0);
+    assert_eq!(is_over(16.0)["work"], 16.0);
 }
 
 #[test]

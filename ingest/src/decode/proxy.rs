@@ -249,8 +249,12 @@ fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 }
 
 fn milliseconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let time = u64::deserialize(from)?;
-    Ok(if time < SECONDS_MAX { time.saturating_mul(1_000) } else { time })
+    u64::deserialize(from).map(in_milliseconds)
+}
+
+/// A time of a description in milliseconds since 1970, as which only newer clients send it.
+pub fn in_milliseconds(time: u64) -> u64 {
+    if time < SECONDS_MAX { time.saturating_mul(1_000) } else { time }
 }
 
 #[cfg(test)]

@@ -19,12 +19,9 @@ use super::keeping;
 use super::live::ProxyLive;
 use super::reply::{self, ProxyState, RequestParams};
 use super::runs::FinishedRun;
-use super::shapes::{JobDesc, PROFILE_TAIL, write_metrics, write_profile_head};
+use super::shapes::{JobDesc, PROFILE_TAIL, WALLTIME, WALLTIME_DOC, write_metrics, write_profile_head};
 use crate::http::Params;
 
-/// The counter that the duration of a run becomes.
-pub const WALLTIME: &str = "walltime";
-const WALLTIME_DOC: &str = "Duration of the application";
 /// Sizes in which a metric must have been measured.
 const SIZES_MIN: usize = 2;
 /// What the original says where no job is named.

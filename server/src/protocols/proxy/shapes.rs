@@ -29,6 +29,10 @@ impl From<DescribedJob> for JobDesc {
     }
 }
 
+/// The counter that the duration of a run becomes in its profile.
+pub const WALLTIME: &str = "walltime";
+pub const WALLTIME_DOC: &str = "Duration of the application";
+
 /// A number that JSON can write: 0 in the place of NaN and of infinities.
 pub fn finite(number: f64) -> f64 {
     if number.is_finite() { number } else { 0.0 }

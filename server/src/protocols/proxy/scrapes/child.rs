@@ -3,21 +3,26 @@
 //! `main` of a child is a lane below our `main`, and each of its jobs is a part of the job of the same id. Their totals
 //! are kept apart ([`passed`](super::passed)): so `main` is exact whenever all of a child's jobs are not, as an answer is
 //! no snapshot, and what a child counts without a job is in its `main` alone. `Node: x` stands beside our own.
+//!
+//! What a job counts between the last poll and its end is in its profile at the child, which is asked for that once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::StreamExt;
 use serde::Deserialize;
 use telem_ingest::counters::{
     CounterReading, CounterRefusal, CounterValue, GaugeSource, GaugeValue, LaneTags, ScopeId, Withdrawal,
 };
+use telem_ingest::decode::proxy::in_milliseconds;
 use telem_ingest::default_tags::DefaultTags;
 
 use super::super::live::{CHILD_LANE, LANE_TAG, MAIN, NODE, ProxyLive, TARGET_TAG};
 use super::super::runs::RunSeat;
-use super::super::shapes::JobDesc;
-use super::fetch::NodeChoice;
-use super::fetch::TargetAnswer;
+use super::super::shapes::{JobDesc, WALLTIME, WALLTIME_DOC};
+use super::address::TargetAddress;
+use super::fetch::{self, NodeChoice, TargetAnswer, TargetReach};
 use super::node::{is_node, prefix_of};
 use super::passed::{CounterFall, PassedCounters};
 use super::{ScrapeTarget, records};
@@ -26,6 +31,12 @@ use super::{ScrapeTarget, records};
 pub const CHILD_JOBS_MAX: usize = 10_000;
 /// After so many polls a node is to tell counters that are 0, too, unless a job began.
 const WHOLE_POLLS: u32 = 16;
+/// Longest that a child is asked for the profiles of jobs that went since the last poll, and of how many at once.
+const PROFILES_MAX: Duration = Duration::from_secs(5);
+const PROFILES_AT_ONCE: usize = 8;
+/// One of ours keeps a profile a moment after its job went: it is asked so often, with this pause.
+const PROFILE_TRIES: u32 = 10;
+const PROFILE_PAUSE: Duration = Duration::from_millis(50);
 /// What every proxy counts of itself: lower than before, it was started anew.
 const LOOKS: &str = "proxy_scrape_total";
 
@@ -34,6 +45,15 @@ const LOOKS: &str = "proxy_scrape_total";
 struct ChildJob {
     desc: JobDesc,
     counters: Vec<ChildMetric>,
+}
+
+impl ChildJob {
+    /// Its times, which of an original are what its client sent; one of ours has milliseconds.
+    fn be_in_milliseconds(&mut self) {
+        for time in [&mut self.desc.start_time, &mut self.desc.end_time] {
+            *time = in_milliseconds(*time);
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -72,6 +92,27 @@ enum ScopePlace {
     Job(RunSeat),
 }
 
+impl ChildScope {
+    /// Whether a profile is of this run, and without what every profile has.
+    fn goes_on(&self, profile: &mut ChildJob) -> bool {
+        profile
+            .counters
+            .retain(|metric| metric.name != WALLTIME || metric.doc != WALLTIME_DOC || self.counters.has(WALLTIME));
+        let counted = profile.counters.iter().filter_map(|metric| match metric.ctype {
+            ChildValue::Counter { value } => Some((&*metric.name, value.unwrap_or(0.0))),
+            ChildValue::Gauge { .. } => None,
+        });
+        profile.desc.start_time == self.start_time || self.counters.goes_on(counted)
+    }
+}
+
+/// Where a child is asked.
+#[derive(Clone, Debug)]
+pub struct ChildPlace {
+    pub address: TargetAddress,
+    pub reach: TargetReach,
+}
+
 /// All that a child has.
 #[derive(Debug)]
 pub struct ChildScopes {
@@ -88,11 +129,16 @@ impl ChildScopes {
         Self { target: Arc::clone(target), scopes: BTreeMap::new(), over: BTreeMap::new(), until_whole: 0 }
     }
 
-    /// Takes what it tells now.
+    /// Takes what it tells now. `place` is where else it can be asked; a node of our own job tells all by itself.
     ///
     /// # Errors
     /// When that is no list of jobs, or nothing that may be counted here.
-    pub async fn take(&mut self, live: &Arc<ProxyLive>, answer: TargetAnswer) -> Result<(), String> {
+    pub async fn take(
+        &mut self,
+        live: &Arc<ProxyLive>,
+        answer: TargetAnswer,
+        place: Option<ChildPlace>,
+    ) -> Result<(), String> {
         let told = tokio::task::spawn_blocking(move || parse(&answer)).await;
         let (lineage, mut jobs) = told.map_err(|panic| format!("its answer cannot be read: {panic}"))??;
         live.scrapes.check_lineage(live, &self.target, lineage.as_deref())?;
@@ -106,6 +152,26 @@ impl ChildScopes {
         let fall = self.begin_poll(lineage.as_deref(), &jobs);
         let starts = self.starts(live, &jobs);
         let ids: BTreeSet<String> = jobs.iter().map(|job| job.desc.jobid.clone()).collect();
+        let is_over = |id: &String| !ids.contains(id) || over.contains(id);
+        let gone: Vec<String> = self.scopes.keys().filter(|id| is_over(id)).cloned().collect();
+        if let Some(place) = place {
+            // Before the others, whose begin is a new run's where a job came back at once.
+            let last = self.last_of(place, lineage.is_some(), &gone).await;
+            self.count(live, last, fall).await?;
+        }
+        self.count(live, jobs, fall).await?;
+        // Behind the offsets: without them it would not be known that the child began anew.
+        self.target.keep_child(&live.state, lineage, starts);
+        self.until_whole =
+            if self.scopes.len() > known { 0 } else { self.until_whole.checked_sub(1).unwrap_or(WHOLE_POLLS) };
+        for id in gone {
+            self.end(live, &id).await;
+        }
+        Ok(())
+    }
+
+    /// Takes the counters of jobs that have a place.
+    async fn count(&mut self, live: &Arc<ProxyLive>, jobs: Vec<ChildJob>, fall: CounterFall) -> Result<(), String> {
         let mut scopes = std::mem::take(&mut self.scopes);
         let (worker, target) = (Arc::clone(live), Arc::clone(&self.target));
         // Of many counters that is work for a while.
@@ -118,16 +184,32 @@ impl ChildScopes {
             scopes
         });
         self.scopes = applied.await.map_err(|panic| format!("its values cannot be taken: {panic}"))?;
-        // Behind the offsets: without them it would not be known that the child began anew.
-        self.target.keep_child(&live.state, lineage, starts);
-        self.until_whole =
-            if self.scopes.len() > known { 0 } else { self.until_whole.checked_sub(1).unwrap_or(WHOLE_POLLS) };
-        let is_over = |id: &String| !ids.contains(id) || over.contains(id);
-        let gone: Vec<String> = self.scopes.keys().filter(|id| is_over(id)).cloned().collect();
-        for id in gone {
-            self.end(live, &id).await;
-        }
         Ok(())
+    }
+
+    /// What jobs counted until they went, as far as the child says so in time.
+    async fn last_of(&self, place: ChildPlace, is_ours: bool, gone: &[String]) -> Vec<ChildJob> {
+        let is_job = |id: &&String| self.scopes.get(*id).is_some_and(|scope| matches!(scope.place, ScopePlace::Job(_)));
+        // An original has one profile of an id, with the begin of whichever client left last.
+        let start = |id: &String| is_ours.then(|| self.scopes[id].start_time);
+        let asked: Vec<_> =
+            gone.iter().filter(is_job).map(|id| profile_of(place.clone(), id.clone(), start(id))).collect();
+        let mut answers = futures::stream::iter(asked).buffer_unordered(PROFILES_AT_ONCE);
+        let mut last = Vec::new();
+        let all = async {
+            while let Some(answer) = answers.next().await {
+                match answer {
+                    Ok(job) => last.push(job),
+                    Err(why) => tracing::debug!(%why, "a job of a child is over, and it has no profile of it"),
+                }
+            }
+        };
+        let is_whole = tokio::time::timeout(PROFILES_MAX, all).await.is_ok();
+        if !is_whole {
+            tracing::warn!(at = %self.target.key, "a child did not tell in time what its jobs counted last");
+        }
+        last.retain_mut(|job| self.scopes.get(&job.desc.jobid).is_some_and(|scope| scope.goes_on(job)));
+        last
     }
 
     /// What a node is to tell next.
@@ -253,11 +335,34 @@ impl ChildScopes {
     }
 }
 
+/// The profile of a job that is over: of the run that began at `start`, where it is one of ours.
+async fn profile_of(place: ChildPlace, id: String, start: Option<u64>) -> Result<ChildJob, String> {
+    let tries = if start.is_some() { PROFILE_TRIES } else { 1 };
+    let mut answer = fetch::profile(&place.address, place.reach, &id, start).await;
+    for _ in 1..tries {
+        if answer.is_ok() {
+            break;
+        }
+        tokio::time::sleep(PROFILE_PAUSE).await;
+        answer = fetch::profile(&place.address, place.reach, &id, start).await;
+    }
+    let mut job: ChildJob = serde_json::from_slice(&answer?.body)
+        .map_err(|error| format!("the profile of {id} cannot be read: {error}"))?;
+    job.desc.jobid = id;
+    if start.is_none() {
+        job.be_in_milliseconds();
+    }
+    Ok(job)
+}
+
 fn parse(answer: &TargetAnswer) -> Result<(Option<String>, Vec<ChildJob>), String> {
     let mut jobs: Vec<ChildJob> = serde_json::from_slice(&answer.body)
         .map_err(|error| format!("its /job is no list of jobs with their counters: {error}"))?;
     if jobs.len() > CHILD_JOBS_MAX {
         return Err(format!("it has {} jobs; at most {CHILD_JOBS_MAX} are taken", jobs.len()));
+    }
+    if answer.lineage.is_none() {
+        jobs.iter_mut().for_each(ChildJob::be_in_milliseconds);
     }
     // One that is there twice would be counted twice.
     let mut known = BTreeSet::new();

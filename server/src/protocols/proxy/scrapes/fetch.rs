@@ -82,6 +82,28 @@ pub async fn jobs(address: &TargetAddress, reach: TargetReach, own: Option<&str>
     whole(address, reach, "/job", PROXY_BYTES_MAX, own).await
 }
 
+/// Asks a child for the profile of a job that is over there: of the run that began at `start`, or else of the latest.
+///
+/// # Errors
+/// As [`get`]; also where it has none.
+pub async fn profile(
+    address: &TargetAddress,
+    reach: TargetReach,
+    id: &str,
+    start: Option<u64>,
+) -> Result<TargetAnswer, String> {
+    let mut path = format!("/profiles/get?jobid={}", encoded(id));
+    if let Some(start) = start {
+        path.push_str(&format!("&start={start}"));
+    }
+    whole(address, reach, &path, PROXY_BYTES_MAX, None).await
+}
+
+/// A value of a parameter. A blank is no plus, which not everybody reads as one.
+fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
 /// Asks a node of our own job, which would hand the question on to us, for what it counts itself.
 ///
 /// # Errors

@@ -82,6 +82,19 @@ impl PassedCounters {
         self.poll += 1;
     }
 
+    /// Whether what is told now may be later values of the same counters: none of them is lower than before, or missing.
+    pub fn goes_on<'a>(&self, told: impl IntoIterator<Item = (&'a str, f64)>) -> bool {
+        let told: HashMap<&str, f64> = told.into_iter().collect();
+        self.counters
+            .iter()
+            .all(|(name, counter)| counter.last == 0.0 || told.get(&**name).is_some_and(|told| *told >= counter.last))
+    }
+
+    /// Whether it was ever told.
+    pub fn has(&self, name: &str) -> bool {
+        self.counters.contains_key(name)
+    }
+
     /// What was told last of a counter whose name begins so.
     pub fn with_prefix(&self, prefix: &str) -> Option<(&str, f64)> {
         let found = self.counters.iter().find(|(name, _)| name.starts_with(prefix));

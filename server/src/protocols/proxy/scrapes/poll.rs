@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::child::ChildScopes;
+use super::child::{ChildPlace, ChildScopes};
 use super::exporter::ExporterSeries;
 use super::fetch::{self, EXPORTER_BYTES_MAX, NodeChoice};
 use super::{ScrapeKind, ScrapePlan, ScrapeTarget, TargetPlace};
@@ -114,7 +114,13 @@ async fn ask(
         ScrapeKind::Prometheus => TargetValues::Exporter(ExporterSeries::open(live, &target.key, target.source())),
     });
     let taken = match values {
-        TargetValues::Child(child) => child.take(live, answer).await,
+        TargetValues::Child(child) => {
+            let place = match &plan.place {
+                TargetPlace::Address(address) => Some(ChildPlace { address: address.clone(), reach: plan.reach }),
+                TargetPlace::Node(..) => None,
+            };
+            child.take(live, answer, place).await
+        }
         TargetValues::Exporter(exporter) => exporter.take(live, answer).await,
     };
     // Something else may be there now.
