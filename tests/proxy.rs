@@ -1,9 +1,11 @@
 //! Clients of Metric Proxy at the real binary: their socket, the HTTP API, and each defect of the original.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,6 +14,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use telem_engine::{Clock, SystemClock};
 
+use crate::disk::copy as copy_all;
 use crate::process::{Connection, Server, poll, telem};
 use crate::run::Place;
 
@@ -875,4 +878,87 @@ fn a_saved_trace_has_its_samples_wherever_it_is_replayed() {
     assert!(proxy.server.terminate().0.success());
     let replay = Server::replay([dir.path().join("data")], &[]);
     assert_eq!(told(&replay), ([both(), both()], json!(8.0)));
+}
+
+/// The files of a database, by their paths, with their bytes.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![dir.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+            match entry.file_type().unwrap().is_dir() {
+                true => folders.push(entry.path()),
+                // What is being written may go while it is looked at.
+                false => drop(fs::read(entry.path()).map(|bytes| files.insert(entry.path(), bytes))),
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn a_trace_is_never_written_over_and_is_whole_wherever_a_merge_of_its_files_was_killed() {
+    const RUNS: u32 = 4;
+    let dir = tempfile::tempdir().unwrap();
+    for run in 1..=RUNS {
+        let proxy = Proxy::every(dir.path(), "20", &[]);
+        let mut client = proxy.client(Some("long"));
+        client.count("c", 1.0);
+        proxy.wait_for("long", "c", f64::from(run));
+        poll("the sum to be a sample", || {
+            proxy.sql("SELECT max(value) AS v FROM samples WHERE metric = 'c'")[0]["v"] == json!(f64::from(run))
+        });
+        drop(client);
+        proxy.wait_for_end("long");
+        assert!(proxy.server.terminate().0.success());
+    }
+    let data = dir.path().join("data");
+    let is_segment = |path: &Path| path.extension().is_some_and(|end| end == "parquet");
+    let before: BTreeMap<_, _> = files(&data).into_iter().filter(|(path, _)| is_segment(path)).collect();
+    assert!(before.len() >= RUNS as usize, "{:?}", before.keys());
+    let trace = |data: &Path| {
+        let server = Server::replay([data], &[]);
+        let samples = server.sql("SELECT ts, value FROM samples WHERE metric = 'c' ORDER BY ts").expect(200).json();
+        // A replay plots one value a second.
+        let plotted = server.get("/trace/plot?jobid=long&filter=c").expect(200).json();
+        (samples, plotted)
+    };
+    let whole = trace(&data);
+    assert_eq!(whole.0.as_array().unwrap().last().unwrap()["value"], json!(f64::from(RUNS)));
+    // Killed when the files have changed once, twice, and so on, until it ends before that.
+    let mut kills = 0;
+    for changes in 1.. {
+        let copy = tempfile::tempdir().unwrap();
+        copy_all(&data, copy.path());
+        let mut merge = telem(["compact"]).arg(copy.path()).stdout(Stdio::null()).spawn().unwrap();
+        let mut seen = files(copy.path());
+        let mut changed = 0;
+        let ended = loop {
+            if let Some(status) = merge.try_wait().unwrap() {
+                break Some(status);
+            }
+            let now = files(copy.path());
+            if now != seen {
+                (seen, changed) = (now, changed + 1);
+            }
+            if changed == changes {
+                merge.kill().unwrap();
+                merge.wait().unwrap();
+                break None;
+            }
+        };
+        for (path, bytes) in files(copy.path()) {
+            let known = before.get(&data.join(path.strip_prefix(copy.path()).unwrap()));
+            assert!(known.is_none_or(|known| *known == bytes), "{} is another file now", path.display());
+        }
+        assert_eq!(trace(copy.path()), whole, "killed after {changes} changes");
+        match ended {
+            Some(status) => {
+                assert!(status.success(), "{status}");
+                break;
+            }
+            None => kills += 1,
+        }
+    }
+    assert!(kills > 0, "it was never killed");
 }
