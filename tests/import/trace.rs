@@ -170,6 +170,32 @@ fn the_run_of_a_trace_is_among_the_profiles_and_traces_of_a_proxy_and_in_no_sum(
 }
 
 #[test]
+fn names_that_spell_one_series_or_none_are_apart_in_a_trace_as_in_a_live_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, save) = (dir.path().join("j1.trace"), dir.path().join("j1"));
+    let names = ["a{x=\"1\",y=\"2\"}", "a{y=\"2\",x=\"1\"}", "two\twords", "plain"];
+    let mut trace = TraceBytes::of("j1", START_MS);
+    for (id, name) in (1..).zip(names) {
+        trace = trace.named(id, name, "d");
+    }
+    let told = |factor: f64| [1, 2, 3, 4].map(|id| (id, Told::Counter(id as f64 * factor)));
+    trace.at(2.0, &told(1.0)).at(3.0, &told(10.0)).save(&file);
+    let told = said(&import([&file], &save, &["--strict"]));
+    assert!(told.contains("4 counters, 2 periods"), "{told}");
+    let server = Server::replay([&save], &[]);
+    let get = |path: &str| server.get(path).expect(200).json();
+    for (id, name) in (1..).zip(names) {
+        let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let plotted = get(&format!("/trace/plot?jobid=j1&filter={encoded}"));
+        let values: Vec<f64> = plotted.as_array().unwrap().iter().map(|point| point[1].as_f64().unwrap()).collect();
+        assert_eq!(values, [f64::from(id), f64::from(id) * 10.0], "{name}");
+    }
+    let mut found: Vec<String> = serde_json::from_value(get("/trace/metrics?job=j1")).unwrap();
+    found.sort();
+    assert_eq!(found, ["a{x=\"1\",y=\"2\"}", "a{y=\"2\",x=\"1\"}", "plain", "two\twords"]);
+}
+
+#[test]
 fn a_trace_that_was_cut_off_counts_up_to_its_last_whole_frame() {
     let dir = tempfile::tempdir().unwrap();
     let bytes = app("j1").0;

@@ -25,7 +25,7 @@ const OWN_TAGS: &str = "proxy.";
 
 /// Who has which series, while names get theirs.
 #[derive(Debug)]
-pub(super) struct SpelledSeries {
+pub struct SpelledSeries {
     snapshot: Snapshot,
     has_records: bool,
     /// Of these there are no records yet.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::json;
 use telem_engine::limits::count;
 use telem_engine::{JOB_INTERVALS_MAX, JobInterval, MetaChange, MetricKind, MetricMeta, Timestamp};
-use telem_ingest::counters::naming::series_key;
+use telem_ingest::counters::naming::SpelledSeries;
 use telem_ingest::decode::proxy::CounterKind;
 
 use super::Importing;
@@ -141,7 +141,8 @@ pub fn series(
 ) -> Result<Option<SeriesPlace>, CliFailure> {
     let slot = importing.proxied.slot(job);
     let tags = imported_tags(importing.store.default_node(), job, slot);
-    let key = match series_key(&counter.name, &tags) {
+    let mut spelled = SpelledSeries::new(importing.store.snapshot()?);
+    let key = match spelled.key(&Arc::from(&*counter.name), &tags) {
         Ok(key) => key,
         Err(error) => {
             importing.report.refuse(place, RefusedKind::Name, &error.to_string())?;
@@ -161,6 +162,10 @@ pub fn series(
         }
         Err(SeriesRefusal::Failed(failure)) => return Err(failure),
     };
+    // Whose it is, where its own metric and tags do not say so.
+    for record in spelled.records() {
+        importing.store.put_meta(MetaChange::Record(record))?;
+    }
     // The first that says something of a metric counts.
     if !importing.proxied.described.contains(key.metric()) {
         importing.proxied.described.insert(key.metric().to_owned());

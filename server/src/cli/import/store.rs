@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 use telem_engine::{
-    CompactProgress, Db, Durability, ErrorKind, MetaChange, Options, SampleBatch, SeriesId, SeriesKey, TagSet,
-    Timestamp, Value,
+    CompactProgress, Db, Durability, ErrorKind, MetaChange, Options, SampleBatch, SeriesId, SeriesKey, Snapshot,
+    TagSet, Timestamp, Value,
 };
 
 use super::report::{ImportReport, ImportTotals};
@@ -136,12 +136,24 @@ impl ImportStore {
     /// # Errors
     /// Failed when the disk fails, or the node cannot be named so.
     pub fn put_meta(&mut self, change: MetaChange) -> Result<(), CliFailure> {
+        self.default_db()?.put_meta(change, Durability::Buffered).map_err(CliFailure::failed)
+    }
+
+    /// What the node that says nothing of itself has by now.
+    ///
+    /// # Errors
+    /// Failed when the node cannot be named so.
+    pub fn snapshot(&mut self) -> Result<Snapshot, CliFailure> {
+        Ok(self.default_db()?.snapshot())
+    }
+
+    fn default_db(&mut self) -> Result<&Db, CliFailure> {
         let name = self.default_node.clone();
         let node = self.node(&name).map_err(|refusal| match refusal {
             SeriesRefusal::Name(why) => CliFailure::Failed(why),
             SeriesRefusal::Failed(failure) => failure,
         })?;
-        self.nodes[node].db.put_meta(change, Durability::Buffered).map_err(CliFailure::failed)
+        Ok(&self.nodes[node].db)
     }
 
     /// The series that a reader called `known` before.
