@@ -408,16 +408,18 @@ def test_a_server_that_reads_again_gets_everything(recorder, built):
 # ---- processes -------------------------------------------------------------------------------------------------------
 
 
-def test_a_forked_child_counts_its_own_and_has_its_own_connection(server, everywhere):
-    run(everywhere / "scenario", "forks", path=server.path, PROXY_PERIOD="60000")
+# The emulator of processes ends with a failed assertion of its own (qemu-user 7.2) where a forked child begins a thread;
+# clients/proxy/tests/aarch64/check runs these two on a whole emulated machine.
+def test_a_forked_child_counts_its_own_and_has_its_own_connection(server, built):
+    run(built / "scenario", "forks", path=server.path, PROXY_PERIOD="60000")
     server.ended(3)
     assert server.total("forked") == 1111 and server.total("of_child") == 7 and server.total("gauge") == 1
     assert sorted(one.sums.get("forked", 0) for one in server.connections) == [1, 100, 1010]
     assert {one.job["start_time"] for one in server.connections} == {server.connections[0].job["start_time"]}
 
 
-def test_forking_while_other_threads_count_harms_neither(server, everywhere):
-    run(everywhere / "scenario", "fork_busy", 20, path=server.path, PROXY_PERIOD="1")
+def test_forking_while_other_threads_count_harms_neither(server, built):
+    run(built / "scenario", "fork_busy", 20, path=server.path, PROXY_PERIOD="1")
     server.ended(21)
     assert [server.total(f"child_{i}") for i in range(20)] == list(range(1, 21))
     assert server.total("shared") > 0
