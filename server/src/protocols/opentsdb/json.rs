@@ -46,38 +46,22 @@ pub fn bool(out: &mut Vec<u8>, value: bool) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
+/// From here on floats are written with an exponent.
+const EXPONENT_MIN: f64 = 1e16;
+
 /// A finite float with a fraction or an exponent, so that it reads as a float: `5.0`, `1e16`. Every bit comes back.
 pub fn float(out: &mut Vec<u8>, float: f64) {
     debug_assert!(float.is_finite());
-    if !short_decimal(out, float) {
-        out.extend_from_slice(ryu::Buffer::new().format_finite(float).as_bytes());
+    let mut buffer = zmij::Buffer::new();
+    let text = buffer.format_finite(float);
+    if float.abs() < EXPONENT_MIN {
+        out.extend_from_slice(text.as_bytes());
+        return;
     }
-}
-
-/// Most measured values have up to three decimals, and are written so in a quarter of the time. No two decimals of up
-/// to 15 digits are one float, so that which is the float is the shortest there is, as the general way finds it.
-fn short_decimal(out: &mut Vec<u8>, float: f64) -> bool {
-    let scaled = float * 1e3;
-    if scaled.abs() >= 1e14 || float == 0.0 {
-        return false;
+    // `1e+16` there.
+    for part in text.split('+') {
+        out.extend_from_slice(part.as_bytes());
     }
-    let int = (scaled + 0.5_f64.copysign(scaled)) as i64;
-    if int as f64 / 1e3 != float {
-        return false;
-    }
-    if int < 0 {
-        out.push(b'-');
-    }
-    let (whole, rest) = (int.unsigned_abs() / 1_000, int.unsigned_abs() % 1_000);
-    out.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
-    let digits = [b'.', (rest / 100) as u8 + b'0', (rest / 10 % 10) as u8 + b'0', (rest % 10) as u8 + b'0'];
-    let len = match (rest % 10, rest % 100) {
-        (0, 0) => 2,
-        (0, _) => 3,
-        _ => 4,
-    };
-    out.extend_from_slice(&digits[..len]);
-    true
 }
 
 /// Items with commas between them.
