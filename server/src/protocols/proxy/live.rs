@@ -13,14 +13,9 @@ use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::WriteError;
 
 use super::ProxyOptions;
-use super::alarms::ProxyAlarms;
 use super::clients::ProxyClients;
-use super::ftio::FtioCache;
 use super::keeping;
-use super::models::ModelCache;
-use super::own::OwnSeat;
 use super::program::Programs;
-use super::queue::QueueCache;
 use super::runs::ProxyRuns;
 use super::scrapes::{ProxyScrapes, node};
 use super::shapes::JobDesc;
@@ -75,7 +70,7 @@ impl BesideReadings {
     }
 }
 
-/// The state of Metric Proxy's API.
+/// What all of Metric Proxy's API stands on.
 #[derive(Debug)]
 pub struct ProxyLive {
     pub state: Arc<State>,
@@ -93,18 +88,13 @@ pub struct ProxyLive {
     pub jobless: ScopeId,
     pub runs: ProxyRuns,
     pub clients: Arc<ProxyClients>,
-    pub own_seat: OwnSeat,
     /// What is polled.
     pub scrapes: ProxyScrapes,
     /// The parent of each proxy that joined.
     pub tree: ProxyTree,
     pub system: SystemReadings,
-    pub alarms: ProxyAlarms,
     /// Programs of others that are asked.
     pub programs: Programs,
-    pub queue: QueueCache,
-    pub models: ModelCache,
-    pub ftio: FtioCache,
     /// When this process began.
     pub started: Timestamp,
     /// The machine's name as the original tells it.
@@ -144,7 +134,6 @@ impl ProxyLive {
         let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();
         let programs = Programs::new(Arc::clone(&state.clock), options.search_path.clone());
-        let (alarms, queue, models, ftio) = Default::default();
         let (started, looked_at) = (state.clock.now(), state.clock.monotonic());
         let live = Arc::new(Self {
             state,
@@ -158,15 +147,10 @@ impl ProxyLive {
             jobless,
             runs,
             clients,
-            own_seat: OwnSeat::default(),
             scrapes,
             tree,
             system,
-            alarms,
             programs,
-            queue,
-            models,
-            ftio,
             started,
             host,
             refusals,
@@ -182,7 +166,6 @@ impl ProxyLive {
             Some(Ok(0)) | None => {}
         }
         keeping::restore(&live);
-        live.alarms.restore(&live);
         live
     }
 

@@ -47,8 +47,13 @@ use axum::response::Response;
 use futures::future::BoxFuture;
 use telem_ingest::decode::proxy::DescribedJob;
 
+use self::alarms::ProxyAlarms;
 use self::clients::ProxyClients;
+use self::ftio::FtioCache;
 use self::live::ProxyLive;
+use self::models::ModelCache;
+use self::own::OwnSeat;
+use self::queue::QueueCache;
 use self::scrapes::TargetAddress;
 use self::scrapes::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
@@ -185,19 +190,29 @@ impl ProxyOptions {
     }
 }
 
-/// Metric Proxy, as far as others speak to it.
+/// Metric Proxy, as far as others speak to it: what is live, and what parts know of their own beside.
 #[derive(Debug)]
 pub struct MetricProxy {
     live: Arc<ProxyLive>,
+    alarms: Arc<ProxyAlarms>,
+    models: Arc<ModelCache>,
+    rhythms: Arc<FtioCache>,
+    queue: Arc<QueueCache>,
+    own_seat: OwnSeat,
 }
 
 impl MetricProxy {
+    /// With everything that an earlier process of this database kept.
     pub fn new(state: Arc<State>, options: ProxyOptions) -> Self {
-        Self { live: ProxyLive::start(state, options) }
+        let live = ProxyLive::start(state, options);
+        let alarms = Arc::new(ProxyAlarms::restored(&live));
+        let (models, rhythms, queue, own_seat) = Default::default();
+        Self { live, alarms, models, rhythms, queue, own_seat }
     }
 
     /// Every path of the original.
-    fn paths(live: &Arc<ProxyLive>) -> Router {
+    fn paths(&self) -> Router {
+        let live = &self.live;
         Router::new()
             .merge(jobs::routes())
             .merge(metrics::routes())
@@ -205,18 +220,19 @@ impl MetricProxy {
             .merge(scrapes::routes())
             .merge(tree::routes())
             .merge(pages::routes())
-            .merge(alarms::routes())
+            .merge(alarms::routes(live, &self.alarms))
             .merge(profiles::routes())
-            .merge(models::routes())
+            .merge(models::routes(live, &self.models))
             .merge(traces::routes())
-            .merge(queue::routes())
+            .merge(ftio::routes(&self.rhythms))
+            .merge(queue::routes(live, &self.queue))
             .with_state(Arc::clone(live))
     }
 }
 
 impl Protocol for MetricProxy {
     fn routes(self: Arc<Self>) -> Router {
-        Self::paths(&self.live)
+        self.paths()
     }
 
     fn values(self: Arc<Self>) -> Option<Arc<dyn ValueService>> {
@@ -226,8 +242,9 @@ impl Protocol for MetricProxy {
     fn work(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         let live = Arc::clone(&self.live);
         Some(Box::pin(async move {
-            own::begin(&live).await;
-            let (alarms, rhythms) = (alarms::watch(Arc::clone(&live)), ftio::watch(Arc::clone(&live)));
+            own::begin(&live, &self.own_seat).await;
+            let alarms = alarms::watch(Arc::clone(&live), Arc::clone(&self.alarms));
+            let rhythms = ftio::watch(Arc::clone(&live), Arc::clone(&self.rhythms));
             let (polling, meeting) = (live.scrapes.run(&live), live.scrapes.follow_nodes(&live));
             tokio::join!(live.tick_forever(), polling, meeting, live.tree.climb(&live), alarms, rhythms);
         }))
@@ -244,7 +261,7 @@ impl Protocol for MetricProxy {
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         let live = Arc::clone(&self.live);
         Some(Box::pin(async move {
-            own::end(&live).await;
+            own::end(&live, &self.own_seat).await;
             live.close().await;
         }))
     }
@@ -257,7 +274,7 @@ impl Protocol for MetricProxy {
         let options = &self.live.options;
         let port = options.port.clone().map(|port| OwnListener {
             place: ListenerPlace::Bound(port),
-            language: Language::Http(Self::paths(&self.live).merge(pages::root()).fallback(unknown)),
+            language: Language::Http(self.paths().merge(pages::root()).fallback(unknown)),
         });
         let socket = options.socket.clone().map(|path| OwnListener {
             place: ListenerPlace::Path(path),

@@ -44,19 +44,19 @@ impl OwnSeat {
 }
 
 /// The job begins.
-pub async fn begin(live: &Arc<ProxyLive>) {
+pub async fn begin(live: &Arc<ProxyLive>, own: &OwnSeat) {
     let Some(job) = live.options.own_job.clone().filter(|_| live.store.is_some()) else { return };
     match live.runs.join(live, job).await {
         Ok(seat) => {
-            live.own_seat.put(Some(seat));
+            own.put(Some(seat));
         }
         Err(refusal) => tracing::debug!(%refusal, "the server's own job is none of Metric Proxy's"),
     }
 }
 
 /// It ends with the server.
-pub async fn end(live: &Arc<ProxyLive>) {
-    let Some(seat) = live.own_seat.put(None) else { return };
+pub async fn end(live: &Arc<ProxyLive>, own: &OwnSeat) {
+    let Some(seat) = own.put(None) else { return };
     let looker = Arc::clone(live);
     // The profile has what this finds.
     let look = tokio::task::spawn_blocking(move || looker.system.readings());

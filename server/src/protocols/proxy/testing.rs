@@ -44,6 +44,7 @@ impl Clock for TestClock {
 pub struct TestProxy {
     pub live: Arc<ProxyLive>,
     pub clock: Arc<TestClock>,
+    pub parts: MetricProxy,
     router: Router,
     served: Served,
     options: ProxyOptions,
@@ -65,9 +66,8 @@ impl TestProxy {
     }
 
     fn over(served: Served, clock: Arc<TestClock>, options: ProxyOptions) -> Self {
-        let live = ProxyLive::start(Arc::clone(&served.state), options.clone());
-        let router = MetricProxy::paths(&live);
-        Self { live, clock, router, served, options }
+        let parts = MetricProxy::new(Arc::clone(&served.state), options.clone());
+        Self { live: Arc::clone(&parts.live), clock, router: parts.paths(), parts, served, options }
     }
 
     /// Another process over the same database, after this one was killed.
@@ -138,7 +138,7 @@ impl TestProxy {
         }
         run(self.live.http).await;
         run(self.live.jobless).await;
-        self.live.alarms.tick(&self.live);
+        self.parts.alarms.tick(&self.live);
     }
 
     /// A whole run of a job: it counts, and is over.

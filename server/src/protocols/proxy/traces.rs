@@ -68,8 +68,6 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         .route("/trace/json/", any(whole))
         .route("/trace/size", any(size))
         .route("/trace/size/", any(size))
-        .route("/trace/ftio", any(super::ftio::get))
-        .route("/trace/ftio/", any(super::ftio::get))
         .route("/trace/{*other}", any(reply::unknown_segment))
 }
 

@@ -163,7 +163,7 @@ async fn there_are_only_so_many() {
             clear: None,
         })
     };
-    *lock(&proxy.live.alarms.alarms) = (1..ALARMS_MAX).map(|number| alarm(number.to_string())).collect();
+    *lock(&proxy.parts.alarms.alarms) = (1..ALARMS_MAX).map(|number| alarm(number.to_string())).collect();
     assert!(add(&proxy, "last", "j", "c", ABOVE_5).await.0);
     let (_, why) = add(&proxy, "more", "j", "c", ABOVE_5).await;
     assert_eq!(why, "there are 1000 alarms, and there can be no more; delete one");
@@ -202,7 +202,7 @@ async fn the_command_of_an_alarm_is_told_what_happened() {
     };
     let (first, second) = tokio::select! {
         told = script => told,
-        () = alarms::watch(Arc::clone(&proxy.live)) => panic!("it watches for ever"),
+        () = alarms::watch(Arc::clone(&proxy.live), Arc::clone(&proxy.parts.alarms)) => panic!("it watches for ever"),
     };
     assert_eq!(first, "it's $(hot)|raised|j|g|> 5|6\n");
     assert_eq!(second.lines().last(), Some("it's $(hot)|cleared|j|g|> 5|5"));

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 use telem_ingest::counters::CounterValue;
 
-use super::super::ProxyOptions;
 use super::super::testing::TestProxy;
+use super::super::{ProxyOptions, ftio};
 use super::*;
 
 /// Runs of one command in five sizes.
@@ -201,7 +201,7 @@ async fn ftio_is_given_the_trace_and_asked_again_after_a_failure() {
     };
     let text = tokio::select! {
         text = found => text,
-        () = ftio::watch(Arc::clone(&proxy.live)) => panic!("it asks for ever"),
+        () = ftio::watch(Arc::clone(&proxy.live), Arc::clone(&proxy.parts.rhythms)) => panic!("it asks for ever"),
     };
     assert_eq!(text, r#"{"models":{"deriv__c":{"metric":"deriv__c","conf":[0.9]}}}"#);
     assert!(failed.exists());
