@@ -3,8 +3,8 @@
 //!
 //! Clients keep counters and gauges by name. Their [`socket`] brings values into the [`live`] table, which answers every
 //! question about the present; at each tick it is written as samples. A job is a [`run`](runs): it has a lane of the
-//! table while clients of it are connected, and leaves a profile. What must outlive this process beside samples is
-//! [`kept`](keeping) as records of the database.
+//! table while clients of it have [`seats`], and leaves a profile. What must outlive this process beside samples is
+//! [`kept`](keeping) as records of the database, of which the next one makes its [`revival`].
 
 pub(crate) mod alarms;
 pub mod calls;
@@ -22,11 +22,14 @@ pub(crate) mod program;
 mod push;
 pub(crate) mod queue;
 pub(crate) mod reply;
+mod revival;
 pub(crate) mod runs;
 pub(crate) mod scrapes;
+mod seats;
 pub(crate) mod shapes;
 pub(crate) mod socket;
 mod system;
+pub(crate) mod tags;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -205,6 +208,7 @@ impl MetricProxy {
     /// With everything that an earlier process of this database kept.
     pub fn new(state: Arc<State>, options: ProxyOptions) -> Self {
         let live = ProxyLive::start(state, options);
+        revival::restore(&live);
         let alarms = Arc::new(ProxyAlarms::restored(&live));
         let (models, rhythms, queue, own_seat) = Default::default();
         Self { live, alarms, models, rhythms, queue, own_seat }
@@ -246,7 +250,7 @@ impl Protocol for MetricProxy {
             let alarms = alarms::watch(Arc::clone(&live), Arc::clone(&self.alarms));
             let rhythms = ftio::watch(Arc::clone(&live), Arc::clone(&self.rhythms));
             let (polling, meeting) = (live.scrapes.run(&live), live.scrapes.follow_nodes(&live));
-            tokio::join!(live.tick_forever(), polling, meeting, live.tree.climb(&live), alarms, rhythms);
+            tokio::join!(tick_forever(&live), polling, meeting, live.tree.climb(&live), alarms, rhythms);
         }))
     }
 
@@ -281,6 +285,18 @@ impl Protocol for MetricProxy {
             language: Language::Values(Arc::new(socket::ProxySocket::new(Arc::clone(&self.live)))),
         });
         port.into_iter().chain(socket).collect()
+    }
+}
+
+/// Writes what changed at every tick, and lets go what is over.
+async fn tick_forever(live: &ProxyLive) {
+    if live.store.is_none() {
+        return;
+    }
+    loop {
+        live.tick().await;
+        seats::forget_old(live).await;
+        live.let_idle_names_go();
     }
 }
 

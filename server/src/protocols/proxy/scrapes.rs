@@ -35,6 +35,7 @@ use self::records::TargetRecord;
 use super::live::ProxyLive;
 use super::reply::{self, RequestParams};
 use super::shapes::JobDesc;
+use super::tags::is_node;
 use super::{JoinPolicy, ProxyOptions};
 use crate::client::Client;
 use crate::http::asker::{NO_TOKEN, ShownToken};
@@ -327,9 +328,7 @@ impl ScrapeTarget {
 
     fn main_lane(&self, live: &ProxyLive) -> ScopeId {
         let mut status = self.lock();
-        *status
-            .main
-            .get_or_insert_with(|| child::open_main(live, child::main_tags(live, &self.key), self.source(), &[]))
+        *status.main.get_or_insert_with(|| child::open_main(live, live.child_tags(&self.key), self.source(), &[]))
     }
 
     fn own_node(&self, live: &ProxyLive) -> ScopeId {
@@ -391,7 +390,7 @@ impl ProxyScrapes {
     pub fn start(state: &Arc<State>, options: &ProxyOptions, table: &CounterTable) -> Self {
         let mut targets = BTreeMap::new();
         for (key, record) in records::targets(state) {
-            let place = match node::is_node(&key) {
+            let place = match is_node(&key) {
                 true => Ok(TargetPlace::Node(key.as_str().into(), None)),
                 false => TargetAddress::parse(&format!("{key}{}", record.path)).map(TargetPlace::Address),
             };
@@ -489,7 +488,7 @@ impl ProxyScrapes {
             if target.lock().kind == Some(ScrapeKind::Prometheus) {
                 continue;
             }
-            let tags = child::main_tags(live, &target.key);
+            let tags = live.child_tags(&target.key);
             let mut readings = stored(&target.key, &tags);
             // Gauges are about the present.
             readings.retain(|reading| matches!(reading.value, CounterValue::Counter(_)));
@@ -560,7 +559,7 @@ impl ProxyScrapes {
             let mut targets = self.targets();
             let number = next_number(&targets);
             // Nodes of our own job have a limit of their own.
-            let is_full = targets.keys().filter(|key| !node::is_node(key)).count() >= TARGETS_MAX;
+            let is_full = targets.keys().filter(|key| !is_node(key)).count() >= TARGETS_MAX;
             match targets.get(address.authority()) {
                 Some(known) => Arc::clone(known),
                 None if is_full => return Err(format!("{TARGETS_MAX} targets are polled; no more are taken")),
@@ -632,7 +631,7 @@ impl ProxyScrapes {
             let targets = self.targets();
             targets.values().filter(|target| key.is_none_or(|key| *target.key == *key)).cloned().collect()
         };
-        let polled = targets.iter().filter(|target| target.lock().is_polled && !node::is_node(&target.key));
+        let polled = targets.iter().filter(|target| target.lock().is_polled && !is_node(&target.key));
         let mut has_any = false;
         for target in polled {
             target.lock().period = period.clamp(PERIOD_MIN, PERIOD_MAX);

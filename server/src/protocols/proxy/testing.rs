@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use super::live::ProxyLive;
 use super::runs::RunSeat;
-use super::{MetricProxy, ProxyOptions};
+use super::{MetricProxy, ProxyOptions, seats};
 use crate::testing::Served;
 
 /// The clock of a test: it stands until the test moves it on.
@@ -111,11 +111,11 @@ impl TestProxy {
     /// A client of a job.
     pub async fn join(&self, id: &str, command: &str, size: i32) -> RunSeat {
         let told = DescribedJob { jobid: id.to_owned(), command: command.to_owned(), size, ..Default::default() };
-        self.live.runs.join(&self.live, told).await.unwrap()
+        seats::join(&self.live, told).await.unwrap()
     }
 
     pub async fn leave(&self, seat: RunSeat) {
-        self.live.runs.leave(&self.live, seat).await;
+        seats::leave(&self.live, seat).await;
     }
 
     /// Adds to a counter of a client, which is declared if it must be.

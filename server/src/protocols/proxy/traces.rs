@@ -28,18 +28,19 @@ use telem_ingest::counters::naming::{is_of_name, own_metric, stored_key};
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeValue, LaneTags, ScopeId};
 use telem_ingest::decode::proxy::CounterKind;
 use telem_ingest::decode::proxy::label::FullName;
-use telem_ingest::default_tags::{DefaultTags, HOST};
+use telem_ingest::default_tags::HOST;
 
 use self::grid::{TraceGrid, TracePiece, counted, latest_of};
 use self::node::NodeSource;
 use super::keeping;
-use super::live::{
-    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOBLESS_LANE, LANE_TAG, MAIN, NODES_PREFIX, ProxyLive, TARGET_TAG,
-};
+use super::live::ProxyLive;
 use super::profiles;
 use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
-use super::runs::{FinishedRun, JOB_TAG, lane_tags};
+use super::runs::FinishedRun;
 use super::shapes::{JobDesc, MetricValue, finite};
+use super::tags::{
+    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, MAIN, NODES_PREFIX, TARGET_TAG, jobless_tags,
+};
 
 /// Most points of one metric.
 pub const TRACE_POINTS_MAX: usize = 10_000;
@@ -322,7 +323,7 @@ impl RunPlace {
     }
 
     fn of_live(live: &ProxyLive, id: &str, slot: Option<u32>, begin: Timestamp) -> Self {
-        Self { tags: lane_tags(live, id, slot), slot, begin, is_imported: false }
+        Self { tags: live.job_tags(id, slot), slot, begin, is_imported: false }
     }
 }
 
@@ -397,7 +398,7 @@ fn pieces_of_sum(
     let mut all = Vec::new();
     for lane in if is_main { &[JOBLESS_LANE, HTTP_LANE][..] } else { &[JOBLESS_LANE][..] } {
         for node in &*live.stored_nodes {
-            if let Some(key) = stored_key(snapshot, name, &lane_without_job(node, lane)) {
+            if let Some(key) = stored_key(snapshot, name, &jobless_tags(node, lane)) {
                 all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
             }
         }
@@ -426,11 +427,11 @@ fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) ->
         return Ok(0.0);
     }
     let node = &live.state.node;
-    let jobless = (live.jobless, lane_without_job(node, JOBLESS_LANE), Timestamp::MIN);
-    let http = is_main.then(|| (live.http, lane_without_job(node, HTTP_LANE), Timestamp::MIN));
+    let jobless = (live.jobless, jobless_tags(node, JOBLESS_LANE), Timestamp::MIN);
+    let http = is_main.then(|| (live.http, jobless_tags(node, HTTP_LANE), Timestamp::MIN));
     let of_run = |(desc, _): (JobDesc, ScopeId)| {
         let (slot, begin) = live.runs.place(&desc.jobid)?;
-        Some((live.runs.lane(&desc.jobid)?, lane_tags(live, &desc.jobid, slot), begin))
+        Some((live.runs.lane(&desc.jobid)?, live.job_tags(&desc.jobid, slot), begin))
     };
     let mut recent = 0.0;
     for (lane, tags, begin) in live.runs.live().into_iter().filter_map(of_run).chain([jobless]).chain(http) {
@@ -445,11 +446,6 @@ fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) ->
         recent += now - stored.map_or(0.0, |(_, value)| float(value));
     }
     Ok(recent)
-}
-
-fn lane_without_job(node: &Arc<str>, lane: &str) -> LaneTags {
-    let default = DefaultTags::of_process(Arc::clone(node), None);
-    LaneTags { default, more: vec![(LANE_TAG.into(), lane.into())], prefix: "" }
 }
 
 fn float(value: Value) -> f64 {

@@ -5,7 +5,7 @@ use std::fs;
 use telem_query::alarm::history::AlarmRise;
 
 use super::super::testing::TestProxy;
-use super::super::{ProxyOptions, alarms};
+use super::super::{ProxyOptions, alarms, seats};
 use super::*;
 
 async fn add(proxy: &TestProxy, name: &str, target: &str, metric: &str, rest: &str) -> (bool, String) {
@@ -138,7 +138,7 @@ async fn the_alarms_of_a_job_end_with_it_and_stay_in_the_table() {
     assert_eq!(names(&proxy, "/alarms", "j").await, ["a"]);
     proxy.leave(seat).await;
     proxy.clock.pass(Duration::from_secs(61));
-    proxy.live.runs.forget_old(&proxy.live).await;
+    seats::forget_old(&proxy.live).await;
     proxy.tick().await;
     assert_eq!(rises(&proxy), ["a of j: c > 5 at 6, job"]);
     let ended = AlarmRise::all(proxy.live.state.db.snapshot().meta())[0].ended.unwrap().0;

@@ -16,14 +16,14 @@ use telem_ingest::counters::{
     CounterReading, CounterRefusal, CounterValue, GaugeSource, GaugeValue, LaneTags, ScopeId, Withdrawal,
 };
 use telem_ingest::decode::proxy::in_milliseconds;
-use telem_ingest::default_tags::DefaultTags;
 
-use super::super::live::{CHILD_LANE, LANE_TAG, MAIN, NODE, ProxyLive, TARGET_TAG};
+use super::super::live::ProxyLive;
 use super::super::runs::RunSeat;
+use super::super::seats;
 use super::super::shapes::{JobDesc, WALLTIME, WALLTIME_DOC};
+use super::super::tags::{MAIN, NODE, is_node};
 use super::address::TargetAddress;
 use super::fetch::{self, NodeChoice, TargetAnswer, TargetReach};
-use super::node::{is_node, prefix_of};
 use super::passed::{CounterFall, PassedCounters};
 use super::{ScrapeTarget, records};
 
@@ -278,7 +278,7 @@ impl ChildScopes {
         } else if id.is_empty() {
             return Ok(());
         } else {
-            let (seat, sum) = live.runs.join_part(live, desc.clone(), &self.target.key, source).await?;
+            let (seat, sum) = seats::join_part(live, desc.clone(), &self.target.key, source).await?;
             (seat.lane, Some(sum), ScopePlace::Job(seat))
         };
         let totals = live.table.all(lane).into_iter().filter_map(|reading| match reading.value {
@@ -313,7 +313,7 @@ impl ChildScopes {
                 live.scrapes.close_node(live, id, scope.lane);
             }
             ScopePlace::Job(seat) => {
-                if !live.runs.leave(live, seat).await {
+                if !seats::leave(live, seat).await {
                     // It goes on elsewhere, and what is true there alone counts.
                     live.table.withdraw(scope.lane, Withdrawal::Gauges);
                 }
@@ -407,13 +407,6 @@ fn apply(live: &ProxyLive, target: &ScrapeTarget, scope: &mut ChildScope, job: C
     for refusal in refusals {
         live.refuse(&refusal);
     }
-}
-
-/// The tags of all that a child counts.
-pub fn main_tags(live: &ProxyLive, target: &Arc<str>) -> LaneTags {
-    let default = DefaultTags::of_process(live.host_of_target(target), None);
-    let more = vec![(LANE_TAG.into(), CHILD_LANE.into()), (TARGET_TAG.into(), Arc::clone(target))];
-    LaneTags { default, more, prefix: prefix_of(target) }
 }
 
 /// The lane of all that a child counts, with what it counted before.

@@ -10,7 +10,8 @@ use telem_ingest::decode::exposition::{ExposedSample, Exposition, ExpositionEnd,
 use telem_ingest::decode::proxy::label::FullName;
 use telem_ingest::default_tags::DefaultTags;
 
-use super::super::live::{EXPORTER_LANE, LANE_TAG, ProxyLive, TARGET_TAG};
+use super::super::live::ProxyLive;
+use super::super::tags::{EXPORTER_LANE, LANE_TAG, TARGET_TAG};
 use super::fetch::TargetAnswer;
 
 /// The series of one exporter.

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 use url::Url;
 
-use super::super::live::{NODES_PREFIX, ProxyLive};
+use super::super::live::ProxyLive;
+use super::super::tags::is_node;
 use super::records::TargetRecord;
 use super::{ProxyScrapes, ScrapeKind, ScrapeTarget, TargetPlace, fetch};
 use crate::client::{Address, Client, ClientError};
@@ -74,16 +75,6 @@ impl PolledNodes {
             None => client,
         })
     }
-}
-
-/// Whether a target is a node of our own job: others have a port.
-pub fn is_node(target: &str) -> bool {
-    !target.contains(':')
-}
-
-/// What stands before the metrics of what a target counts.
-pub fn prefix_of(target: &str) -> &'static str {
-    if is_node(target) { NODES_PREFIX } else { "" }
 }
 
 impl ProxyScrapes {
