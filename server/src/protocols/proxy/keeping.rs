@@ -21,8 +21,8 @@ use telem_ingest::counters::{CounterReading, CounterValue};
 
 use super::live::{JOBLESS_RECORD, ProxyLive};
 use super::runs::FinishedRun;
-use super::scrapes::records;
 use super::shapes::{JobDesc, ProxyMetric};
+use super::targets::records;
 
 pub const RUN: &str = "proxy.run";
 pub const PROFILE: &str = "proxy.profile";

@@ -16,10 +16,10 @@ use super::ProxyOptions;
 use super::clients::ProxyClients;
 use super::program::Programs;
 use super::runs::ProxyRuns;
-use super::scrapes::ProxyScrapes;
 use super::shapes::JobDesc;
 use super::system::{FrequencyUnit, SystemReadings};
 use super::tags::{self, CHILD_LANE, HTTP_LANE, JOBLESS_LANE, LANE_TAG, MAIN, NODE, TARGET_TAG, is_node, prefix_of};
+use super::targets::ProxyTargets;
 use super::tree::ProxyTree;
 use crate::config;
 use crate::state::State;
@@ -74,7 +74,7 @@ pub struct ProxyLive {
     pub runs: ProxyRuns,
     pub clients: Arc<ProxyClients>,
     /// What is polled.
-    pub scrapes: ProxyScrapes,
+    pub targets: ProxyTargets,
     /// The parent of each proxy that joined.
     pub tree: ProxyTree,
     pub system: SystemReadings,
@@ -114,7 +114,7 @@ impl ProxyLive {
         let system =
             SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit).below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
-        let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
+        let (targets, tree) = (ProxyTargets::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();
         let programs = Programs::new(Arc::clone(&state.clock), options.search_path.clone());
         let (started, looked_at) = (state.clock.now(), state.clock.monotonic());
@@ -130,7 +130,7 @@ impl ProxyLive {
             jobless,
             runs,
             clients,
-            scrapes,
+            targets,
             tree,
             system,
             programs,
@@ -178,17 +178,17 @@ impl ProxyLive {
 
     /// Everything that looks like a job and is live, with its sum.
     pub fn live_jobs(&self) -> Vec<(JobDesc, ScopeId)> {
-        self.sums().into_iter().chain(self.scrapes.nodes()).chain(self.runs.live()).collect()
+        self.sums().into_iter().chain(self.targets.nodes()).chain(self.runs.live()).collect()
     }
 
     /// The same, and jobs that ended a moment ago.
     pub fn recent_jobs(&self) -> Vec<(JobDesc, ScopeId)> {
-        self.sums().into_iter().chain(self.scrapes.nodes()).chain(self.runs.recent()).collect()
+        self.sums().into_iter().chain(self.targets.nodes()).chain(self.runs.recent()).collect()
     }
 
     /// One of them.
     pub fn live_job(&self, id: &str) -> Option<(JobDesc, ScopeId)> {
-        let sums = self.sums().into_iter().chain(self.scrapes.nodes());
+        let sums = self.sums().into_iter().chain(self.targets.nodes());
         let mut sums = sums.filter(|(desc, _)| desc.jobid == id);
         sums.next().or_else(|| self.runs.live_one(id))
     }
@@ -208,9 +208,9 @@ impl ProxyLive {
         }
         let mut readings = self.node_readings();
         if !is_sum {
-            readings.extend(self.scrapes.exported(&self.table));
+            readings.extend(self.targets.exported(&self.table));
         }
-        if self.scrapes.is_empty() {
+        if self.targets.is_empty() {
             return BesideReadings { readings, names: HashSet::new() };
         }
         // Children have the same metrics of their nodes.

@@ -30,6 +30,7 @@ pub(crate) mod shapes;
 pub(crate) mod socket;
 mod system;
 pub(crate) mod tags;
+pub(crate) mod targets;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -57,8 +58,8 @@ use self::live::ProxyLive;
 use self::models::ModelCache;
 use self::own::OwnSeat;
 use self::queue::QueueCache;
-use self::scrapes::TargetAddress;
-use self::scrapes::node::{HeadLooks, PolledNodes};
+use self::targets::TargetAddress;
+use self::targets::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
 use crate::protocol::{Language, ListenerPlace, OwnListener, PartName, Protocol, ValueService};
 use crate::state::State;
@@ -249,7 +250,7 @@ impl Protocol for MetricProxy {
             own::begin(&live, &self.own_seat).await;
             let alarms = alarms::watch(Arc::clone(&live), Arc::clone(&self.alarms));
             let rhythms = ftio::watch(Arc::clone(&live), Arc::clone(&self.rhythms));
-            let (polling, meeting) = (live.scrapes.run(&live), live.scrapes.follow_nodes(&live));
+            let (polling, meeting) = (scrapes::run(&live), meet_nodes(&live));
             tokio::join!(tick_forever(&live), polling, meeting, live.tree.climb(&live), alarms, rhythms);
         }))
     }
@@ -297,6 +298,13 @@ async fn tick_forever(live: &ProxyLive) {
         live.tick().await;
         seats::forget_old(live).await;
         live.let_idle_names_go();
+    }
+}
+
+/// Has the nodes of its job polled, where this is the head of one.
+async fn meet_nodes(live: &ProxyLive) {
+    if let Some(nodes) = &live.options.nodes {
+        live.targets.follow_nodes(nodes, live.options.period).await;
     }
 }
 

@@ -15,9 +15,9 @@ use telem_ingest::default_tags::HOST;
 use super::keeping::{self, COUNTER, HttpCounter, RUN, RunRecord};
 use super::live::{JOBLESS_RECORD, ProxyLive};
 use super::runs::{FinishedRun, RETURN_MAX, ms};
-use super::seats;
 use super::shapes::ProxyMetric;
 use super::tags::{CHILD_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, NODES_PREFIX, TARGET_TAG, jobless_tags};
+use super::{scrapes, seats};
 
 /// Makes the sums of what was kept, closes runs that were live when the last process ended, and brings back counters.
 pub fn restore(live: &Arc<ProxyLive>) {
@@ -40,7 +40,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
     let base = keeping::base(&snapshot);
     let (kind, key) = JOBLESS_RECORD;
     let has_jobless = meta.record(kind, key).is_some();
-    if runs.is_empty() && counters.is_empty() && base.is_none() && !has_jobless && live.scrapes.is_empty() {
+    if runs.is_empty() && counters.is_empty() && base.is_none() && !has_jobless && live.targets.is_empty() {
         return;
     }
     let stored = StoredLanes::find(live, &runs);
@@ -80,7 +80,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
         };
         let silent = now.micros().saturating_sub(run.end.micros());
         let mut silent = Duration::from_micros(u64::try_from(silent).unwrap_or(0));
-        if !told.is_empty() || (record.end.is_none() && live.scrapes.was_on_a_node(&run.desc.jobid)) {
+        if !told.is_empty() || (record.end.is_none() && live.targets.was_on_a_node(&run.desc.jobid)) {
             // Its children will say whether they still have it.
             silent = Duration::ZERO;
         }
@@ -110,7 +110,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
         let doc = stored.doc(&name);
         restore_one(live, live.jobless, &name, &doc, kind, value);
     }
-    live.scrapes.restore(live, |target, tags| stored.of_target(live, target, tags));
+    scrapes::restore(live, |target, tags| stored.of_target(live, target, tags));
     // All of it is stored already.
     live.table.forget_changes();
 }

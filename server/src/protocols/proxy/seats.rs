@@ -132,7 +132,7 @@ pub async fn leave(live: &Arc<ProxyLive>, seat: RunSeat) -> bool {
         }
     }
     let profile = live.options.has_profiles.then(|| {
-        let is_mixed = !parts.is_empty() || live.scrapes.has_exporters();
+        let is_mixed = !parts.is_empty() || live.targets.has_exporters();
         (profile_readings(live, sum), is_mixed.then(|| with_data(live.table.all(lane))))
     });
     let keeper = Arc::clone(live);
@@ -212,7 +212,7 @@ pub fn resume(
         tie,
     };
     for (child, readings) in told {
-        let part = open_part(live, &mut resumed, child, live.scrapes.source(child));
+        let part = open_part(live, &mut resumed, child, live.targets.source(child));
         for refusal in live.table.tell(part, readings) {
             live.refuse(&refusal);
         }
@@ -256,7 +256,7 @@ fn give_back(live: &ProxyLive, run: LiveRun) {
     }
     for part in run.parts {
         live.table.close(part.lane);
-        live.scrapes.forget_part(live, &part.child, &run.desc.jobid);
+        live.targets.forget_part(&part.child, &run.desc.jobid);
     }
 }
 

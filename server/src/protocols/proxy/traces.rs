@@ -187,7 +187,7 @@ impl Trace {
     /// What the node is like, or was when the run ended. Nothing where other nodes are told, too.
     fn of_node(&self, live: &ProxyLive) -> Vec<TracedMetric> {
         let readings = match &self.of {
-            TraceOf::Sum(scope) if *scope == live.main && !live.scrapes.is_empty() => Vec::new(),
+            TraceOf::Sum(scope) if *scope == live.main && !live.targets.is_empty() => Vec::new(),
             TraceOf::Live { scope, .. } if !live.runs.is_here(*scope) => Vec::new(),
             TraceOf::Sum(_) | TraceOf::Live { .. } => live.system.readings().to_vec(),
             TraceOf::Finished(run) => keeping::profile(live, run),

@@ -27,7 +27,7 @@ use self::placement::{TreeEntry, key_of, place};
 use super::ProxyOptions;
 use super::live::ProxyLive;
 use super::reply;
-use super::scrapes::TargetAddress;
+use super::targets::TargetAddress;
 use crate::http::asker::{ASKED_AT, PathPrefix};
 use crate::state::State;
 
@@ -307,7 +307,7 @@ async fn change(Of(live): Of<Arc<ProxyLive>>, call: TreeCall, request: Request) 
             key("target").and_then(|target| gone(&live, &target).map(|()| format!("Disconnected {target}")))
         }
         TreeCall::Remove => key("from").and(key("target")).and_then(|target| {
-            if live.scrapes.answers(&target) {
+            if live.targets.answers(&target) {
                 return Err(format!("{target} answers here"));
             }
             gone(&live, &target).map(|()| format!("Removed {target}"))
@@ -322,7 +322,7 @@ async fn change(Of(live): Of<Arc<ProxyLive>>, call: TreeCall, request: Request) 
 
 /// A child goes: what it counted last is counted first.
 async fn left(live: &ProxyLive, key: &str) -> Result<(), String> {
-    let was_polled = live.scrapes.leave(key).await;
+    let was_polled = live.targets.leave(key).await;
     match live.tree.remove(key) || was_polled {
         true => Ok(()),
         false => Err(unknown(key)),
@@ -331,7 +331,7 @@ async fn left(live: &ProxyLive, key: &str) -> Result<(), String> {
 
 /// A child is no child any more.
 fn gone(live: &ProxyLive, key: &str) -> Result<(), String> {
-    let (stood, was_polled) = (live.tree.remove(key), live.scrapes.remove(key));
+    let (stood, was_polled) = (live.tree.remove(key), live.targets.remove(key));
     match stood || was_polled {
         true => Ok(()),
         false => Err(unknown(key)),
@@ -347,7 +347,7 @@ fn period(live: &ProxyLive, params: &crate::http::Params, target: Option<String>
     let Some(text) = params.get("period") else { return Ok(live.options.period.as_millis().to_string()) };
     let period = text.parse().map(Duration::from_millis);
     let period = period.map_err(|_| format!("'{text}' is no period; expected milliseconds, such as 500"))?;
-    match live.scrapes.set_period(target.as_deref(), period) {
+    match live.targets.set_period(target.as_deref(), period) {
         true => Ok(format!("period {text}")),
         false => Err("nothing is polled here".to_owned()),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::live::ProxyLive;
-use super::super::scrapes::{TargetAddress, fetch};
+use super::super::targets::{TargetAddress, fetch};
 use super::TreePlace;
 
 /// How long an original waits before it joins: its root may be starting.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::super::live::ProxyLive;
-use super::super::scrapes::{TargetAddress, fetch};
+use super::super::targets::{TargetAddress, fetch};
 use super::ProxyTree;
 
 /// Longest that all of it may take.
