@@ -5,10 +5,14 @@
 //! question about the present; at each tick it is written as samples. A job is a [`run`](runs): it has a lane of the
 //! table while clients of it have [`seats`], and leaves a profile. What must outlive this process beside samples is
 //! [`kept`](keeping) as records of the database, of which the next one makes its [`revival`].
+//!
+//! [`runs`], [`targets`] and the [`tree`] are what is known, and [`live`] holds them together. What acts on that or answers
+//! stands above it, and keeps itself what it alone knows, as [`alarms`] does.
 
 pub(crate) mod alarms;
 pub mod calls;
 pub mod clients;
+mod climb;
 pub(crate) mod ftio;
 mod jobs;
 pub(crate) mod keeping;
@@ -17,6 +21,7 @@ mod metrics;
 pub(crate) mod models;
 pub(crate) mod own;
 mod pages;
+mod pivot;
 mod profiles;
 pub(crate) mod program;
 mod push;
@@ -223,7 +228,7 @@ impl MetricProxy {
             .merge(metrics::routes())
             .merge(push::routes())
             .merge(scrapes::routes())
-            .merge(tree::routes())
+            .merge(pivot::routes())
             .merge(pages::routes())
             .merge(alarms::routes(live, &self.alarms))
             .merge(profiles::routes())
@@ -251,7 +256,7 @@ impl Protocol for MetricProxy {
             let alarms = alarms::watch(Arc::clone(&live), Arc::clone(&self.alarms));
             let rhythms = ftio::watch(Arc::clone(&live), Arc::clone(&self.rhythms));
             let (polling, meeting) = (scrapes::run(&live), meet_nodes(&live));
-            tokio::join!(tick_forever(&live), polling, meeting, live.tree.climb(&live), alarms, rhythms);
+            tokio::join!(tick_forever(&live), polling, meeting, climb::climb(&live), alarms, rhythms);
         }))
     }
 
@@ -260,7 +265,7 @@ impl Protocol for MetricProxy {
         live.options
             .root
             .is_some()
-            .then(|| -> BoxFuture<'static, ()> { Box::pin(async move { live.tree.leave(&live).await }) })
+            .then(|| -> BoxFuture<'static, ()> { Box::pin(async move { climb::leave(&live).await }) })
     }
 
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
