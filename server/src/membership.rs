@@ -26,7 +26,7 @@ use url::Url;
 use self::messages::{JoinAnswer, JoinRequest, Leave, Listed, NodeReport, ReportAnswer};
 use self::registry::{Moment, NodeRefusal, Registry};
 
-use crate::protocols::proxy::scrapes::node::{CountingNode, CountingNodes};
+use crate::protocols::proxy::targets::node::{CountingNode, CountingNodes};
 use crate::token::TokenError;
 
 pub use self::doctor::watch as watch_over;

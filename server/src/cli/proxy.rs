@@ -14,7 +14,7 @@ use super::serve;
 use super::service::{ServiceArgs, level};
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
-use crate::protocols::proxy::scrapes::TargetAddress;
+use crate::protocols::proxy::targets::TargetAddress;
 use crate::protocols::proxy::{DEFAULT_PORT, ProxyOptions};
 
 /// Whether who listens there listens at this port of loopback, too.

@@ -11,7 +11,7 @@ use crate::protocols::proxy::program::PROGRAMS_MAX;
 use crate::protocols::proxy::queue::{SQUEUE_DEADLINE, SQUEUE_OUTPUT_MAX};
 use crate::protocols::proxy::socket::{CONNECTIONS_MAX, REFUSALS_MAX};
 use crate::protocols::proxy::traces::{TRACE_POINTS_MAX, TRACE_VALUES_MAX};
-use crate::protocols::proxy::{ProxyOptions, reply, runs, scrapes, tree};
+use crate::protocols::proxy::{ProxyOptions, reply, runs, scrapes, targets, tree};
 
 /// What clients of Metric Proxy may send and ask.
 pub fn proxy() -> Vec<LimitRow> {
@@ -43,21 +43,21 @@ pub fn proxy() -> Vec<LimitRow> {
             format!("{}, {}", count(runs::RETURNING_COUNTERS_MAX), count(runs::RETURNING_MIN)),
             "the same",
         ),
-        LimitRow::new("targets that are polled (`TARGETS_MAX`)", count(scrapes::TARGETS_MAX), "400"),
+        LimitRow::new("targets that are polled (`TARGETS_MAX`)", count(targets::TARGETS_MAX), "400"),
         LimitRow::new("jobs of a child (`CHILD_JOBS_MAX`)", count(scrapes::CHILD_JOBS_MAX), not_taken),
         LimitRow::new(
             "bytes of a child's answer (`PROXY_BYTES_MAX`)",
-            bytes(scrapes::fetch::PROXY_BYTES_MAX),
+            bytes(targets::fetch::PROXY_BYTES_MAX),
             not_taken,
         ),
         LimitRow::new(
             "bytes of an exporter's answer (`EXPORTER_BYTES_MAX`)",
-            bytes(scrapes::fetch::EXPORTER_BYTES_MAX),
+            bytes(targets::fetch::EXPORTER_BYTES_MAX),
             not_taken,
         ),
         LimitRow::new(
             "for an answer of a target to be whole (`ANSWER_MAX`)",
-            time(scrapes::fetch::ANSWER_MAX),
+            time(targets::fetch::ANSWER_MAX),
             not_taken,
         ),
         LimitRow::new("proxies that asked for a parent (`CHILDREN_MAX`)", count(tree::CHILDREN_MAX), "400"),

@@ -26,8 +26,8 @@ use crate::http::{self, ApiError};
 use crate::missing;
 use crate::protocols::proxy::calls::ProxyCall;
 use crate::protocols::proxy::reply;
-use crate::protocols::proxy::scrapes::LINEAGE;
-use crate::protocols::proxy::scrapes::fetch::OWN_NODE;
+use crate::protocols::proxy::targets::LINEAGE;
+use crate::protocols::proxy::targets::fetch::OWN_NODE;
 use crate::slots;
 
 /// How to reach the head, while there is one.

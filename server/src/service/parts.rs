@@ -25,7 +25,7 @@ use crate::net::listen::BoundListener;
 use crate::net::socket::{self, Socket, SocketError};
 use crate::net::{self, Listeners, Services};
 use crate::protocols::dragon::node::{DragonFiles, DragonPlace};
-use crate::protocols::proxy::scrapes::node::PolledNodes;
+use crate::protocols::proxy::targets::node::PolledNodes;
 use crate::protocols::proxy::{ProxyOptions, ProxyReach};
 use crate::saving::upload::{self, Uploads};
 use crate::self_metrics;

@@ -19,8 +19,9 @@ use super::store::{SeriesPlace, SeriesRefusal};
 use crate::cli::CliFailure;
 use crate::info::rfc3339;
 use crate::protocols::proxy::keeping;
-use crate::protocols::proxy::runs::{FinishedRun, imported_tags, ms};
+use crate::protocols::proxy::runs::{FinishedRun, ms};
 use crate::protocols::proxy::shapes::{JobDesc, ProxyMetric};
+use crate::protocols::proxy::tags::imported_tags;
 use crate::slots::{JobId, told_end};
 
 /// Times of descriptions below are in seconds, as older versions wrote them.

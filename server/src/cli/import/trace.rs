@@ -23,8 +23,9 @@ use super::report::{RefusedKind, RowPlace};
 use super::store::SeriesPlace;
 use crate::cli::CliFailure;
 use crate::info::rfc3339;
-use crate::protocols::proxy::runs::{is_sum, ms};
+use crate::protocols::proxy::runs::ms;
 use crate::protocols::proxy::shapes::{JobDesc, MetricValue, ProxyMetric};
+use crate::protocols::proxy::tags::is_sum;
 use crate::slots::JOB_ID_BYTES_MAX;
 
 /// How the files are called.

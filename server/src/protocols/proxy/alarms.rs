@@ -26,7 +26,7 @@ use telem_query::alarm::{Alarm, AlarmCondition, AlarmDefinition, AlarmEvent};
 
 use super::live::ProxyLive;
 use super::program::Program;
-use super::reply::{self, ProxyRequest, asked};
+use super::reply::{self, PartState, ProxyRequest, asked};
 use super::shapes::finite;
 
 /// The kind of the records of alarms.
@@ -42,9 +42,9 @@ pub const COMMANDS_MAX: usize = 64;
 /// What such a command may say; it goes nowhere.
 const COMMAND_OUTPUT_MAX: u64 = 1 << 20;
 
-pub fn routes() -> Router<Arc<ProxyLive>> {
-    let raised = any(|live: Of<Arc<ProxyLive>>| list(live, Which::Raised));
-    let all = any(|live: Of<Arc<ProxyLive>>| list(live, Which::All));
+pub fn routes(live: &Arc<ProxyLive>, alarms: &Arc<ProxyAlarms>) -> Router<Arc<ProxyLive>> {
+    let raised = any(|state: PartState<ProxyAlarms>| list(state, Which::Raised));
+    let all = any(|state: PartState<ProxyAlarms>| list(state, Which::All));
     Router::new()
         .route("/alarms", raised.clone())
         .route("/alarms/", raised)
@@ -55,6 +55,7 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         .route("/alarms/del", any(delete))
         .route("/alarms/del/", any(delete))
         .route("/alarms/{*other}", any(reply::unknown_segment))
+        .with_state((Arc::clone(live), Arc::clone(alarms)))
 }
 
 /// All alarms of a server.
@@ -102,15 +103,16 @@ enum AlarmSight {
 }
 
 impl ProxyAlarms {
-    /// Brings back what an earlier process of this database kept.
-    pub fn restore(&self, live: &ProxyLive) {
+    /// With what an earlier process of this database kept.
+    pub fn restored(live: &ProxyLive) -> Self {
         let snapshot = live.state.db.snapshot();
         let read = |(key, text): (&str, Arc<str>)| {
             serde_json::from_str(&text)
                 .inspect_err(|error| tracing::warn!(%error, alarm = key, "an alarm cannot be read"))
                 .ok()
         };
-        *lock(&self.alarms) = snapshot.meta().records(ALARM).filter_map(read).take(ALARMS_MAX).collect();
+        let alarms = snapshot.meta().records(ALARM).filter_map(read).take(ALARMS_MAX).collect();
+        Self { alarms: Mutex::new(alarms), ..Self::default() }
     }
 
     /// Looks at the value of every alarm.
@@ -278,7 +280,7 @@ fn annotate(live: &ProxyLive, change: MetaChange) {
 }
 
 /// Looks at all alarms at every tick, and runs the command of those that were raised or ended, for ever.
-pub async fn watch(live: Arc<ProxyLive>) {
+pub async fn watch(live: Arc<ProxyLive>, alarms: Arc<ProxyAlarms>) {
     if live.store.is_none() {
         return;
     }
@@ -286,12 +288,12 @@ pub async fn watch(live: Arc<ProxyLive>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(live.options.period) => {
-                let ticking = Arc::clone(&live);
+                let (looker, ticking) = (Arc::clone(&live), Arc::clone(&alarms));
                 // It writes to the database.
-                if let Err(panic) = tokio::task::spawn_blocking(move || ticking.alarms.tick(&ticking)).await {
+                if let Err(panic) = tokio::task::spawn_blocking(move || ticking.tick(&looker)).await {
                     tracing::error!(%panic, "alarms were not looked at");
                 }
-                let calls = std::mem::take(&mut *lock(&live.alarms.calls));
+                let calls = std::mem::take(&mut *lock(&alarms.calls));
                 let Some(command) = live.options.on_alarm.clone() else { continue };
                 for call in calls {
                     if commands.len() >= COMMANDS_MAX {
@@ -351,10 +353,10 @@ struct ShownAlarm {
     pretty: String,
 }
 
-async fn list(Of(live): Of<Arc<ProxyLive>>, which: Which) -> Response {
+async fn list(Of((live, alarms)): PartState<ProxyAlarms>, which: Which) -> Response {
     let jobs = live.live_jobs();
     let mut shown: BTreeMap<String, Vec<ShownAlarm>> = BTreeMap::new();
-    let alarms = lock(&live.alarms.alarms).clone();
+    let alarms = lock(&alarms.alarms).clone();
     for (desc, scope) in jobs {
         let of_job = alarms.iter().filter(|alarm| alarm.definition.target == desc.jobid);
         let wanted = of_job.filter(|alarm| which == Which::All || alarm.is_raised());
@@ -402,7 +404,7 @@ struct NewAlarm {
     clear: Option<f64>,
 }
 
-async fn add(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
+async fn add(Of((live, alarms)): PartState<ProxyAlarms>, request: Request) -> Response {
     let told: NewAlarm = match reply::json_body(request, &live.state.limits.bodies).await {
         Ok(told) => told,
         Err(why) => return reply::refused(&why),
@@ -416,7 +418,7 @@ async fn add(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
         Err(error) => return reply::refused(&error.to_string()),
     };
     let definition = AlarmDefinition { name, target, metric, condition, hold_s, clear };
-    reply::beside(live, move |live| match live.alarms.add(live, definition) {
+    reply::beside(live, move |live| match alarms.add(live, definition) {
         Ok(()) => reply::done("alarm registered"),
         Err(why) => reply::refused(&why),
     })
@@ -429,7 +431,7 @@ struct NamedAlarm {
     name: String,
 }
 
-async fn delete(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
+async fn delete(Of((live, alarms)): PartState<ProxyAlarms>, request: Request) -> Response {
     let named = match asked::<NamedAlarm>(request, &live.state).await {
         Ok(ProxyRequest::Query(params)) => match (params.get("targetjob"), params.get("name")) {
             (Some(target), Some(name)) => Ok(NamedAlarm { target: target.to_owned(), name: name.to_owned() }),
@@ -446,7 +448,7 @@ async fn delete(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
     if live.store.is_none() {
         return reply::failed(live.state.refusal.status(), live.state.refusal.message());
     }
-    reply::beside(live, move |live| match live.alarms.delete(live, &target, &name) {
+    reply::beside(live, move |live| match alarms.delete(live, &target, &name) {
         Ok(()) => reply::done(&format!("Deleted {name} from {target}")),
         Err(why) => reply::refused(&why),
     })

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::State as Of;
 use axum::response::Response;
+use axum::routing::any;
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -28,6 +30,14 @@ pub const FTIO_DEADLINE: Duration = Duration::from_secs(60);
 const FTIO_OUTPUT_MAX: u64 = 64 << 20;
 /// Jobs whose analyses are kept; the ones that were made first are forgotten.
 pub const FTIO_JOBS_MAX: usize = 256;
+
+pub fn routes(cache: &Arc<FtioCache>) -> Router<Arc<ProxyLive>> {
+    let mut routes = Router::new();
+    for path in ["/model/ftio", "/model/ftio/", "/trace/ftio", "/trace/ftio/"] {
+        routes = routes.route(path, any(get));
+    }
+    routes.with_state(Arc::clone(cache))
+}
 
 /// The analysis of each metric of a job, as FTIO tells it.
 type RhythmModels = BTreeMap<String, Json>;
@@ -69,7 +79,7 @@ impl FtioCache {
 }
 
 /// Asks FTIO about every live job, again and again, for ever.
-pub async fn watch(live: Arc<ProxyLive>) {
+pub async fn watch(live: Arc<ProxyLive>, cache: Arc<FtioCache>) {
     loop {
         tokio::time::sleep(live.options.ftio_interval).await;
         // It may be installed while this runs.
@@ -78,7 +88,7 @@ pub async fn watch(live: Arc<ProxyLive>) {
         }
         for (desc, _) in live.live_jobs() {
             match analyse(&live, &desc.jobid).await {
-                Ok(Some(models)) => live.ftio.put(&desc.jobid, models),
+                Ok(Some(models)) => cache.put(&desc.jobid, models),
                 Ok(None) => {}
                 Err(why) => tracing::warn!(why, job = %desc.jobid, "FTIO told nothing of a job; it is asked again"),
             }
@@ -125,9 +135,9 @@ struct ShownRhythms<'a> {
 }
 
 /// What FTIO said of a job last.
-pub async fn get(Of(live): Of<Arc<ProxyLive>>, RequestParams(params): RequestParams) -> Response {
+async fn get(Of(cache): Of<Arc<FtioCache>>, RequestParams(params): RequestParams) -> Response {
     let Some(id) = params.get("jobid") else { return reply::refused(NO_REFERENCE) };
-    match live.ftio.find(id) {
+    match cache.find(id) {
         Some(models) => reply::json(&ShownRhythms { models: &models }),
         None => reply::refused("No such jobid"),
     }

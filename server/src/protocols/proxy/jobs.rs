@@ -13,9 +13,9 @@ use telem_ingest::counters::ScopeId;
 
 use super::live::{BesideReadings, ProxyLive};
 use super::reply::{self, ProxyState, RequestParams};
-use super::scrapes::LINEAGE;
-use super::scrapes::fetch::{OWN_NODE, OWN_NODE_WHOLE};
 use super::shapes::{JobDesc, PROFILE_TAIL, write_metrics, write_profile_head};
+use super::targets::LINEAGE;
+use super::targets::fetch::{OWN_NODE, OWN_NODE_WHOLE};
 use super::tree::Poller;
 use crate::http::asker::ShownToken;
 
@@ -49,7 +49,7 @@ async fn profiles(
             }
             None => reply::refused("No such Job ID"),
         },
-        None if headers.get(LINEAGE).is_some_and(|asker| live.scrapes.polls(asker.as_bytes())) => {
+        None if headers.get(LINEAGE).is_some_and(|asker| live.targets.polls(asker.as_bytes())) => {
             let why = "this server polls the one that asks; each would count what the other one has, again and again";
             reply::failed(StatusCode::CONFLICT, why)
         }
@@ -65,7 +65,7 @@ async fn profiles(
                 Some(_) => (live.recent_jobs(), ProfileChoice::All),
                 None => (live.live_jobs(), ProfileChoice::All),
             };
-            let lineage = live.scrapes.lineage().and_then(|id| id.parse().ok());
+            let lineage = live.targets.lineage().and_then(|id| id.parse().ok());
             let mut writer = ProfileWriter::new(live, jobs, choice);
             writer.look = look;
             let mut answer = reply::streamed(reply::JSON, writer.parts());

@@ -13,39 +13,19 @@ use telem_ingest::default_tags::DefaultTags;
 use telem_ingest::writer::WriteError;
 
 use super::ProxyOptions;
-use super::alarms::ProxyAlarms;
 use super::clients::ProxyClients;
-use super::ftio::FtioCache;
-use super::keeping;
-use super::models::ModelCache;
-use super::own::OwnSeat;
 use super::program::Programs;
-use super::queue::QueueCache;
 use super::runs::ProxyRuns;
-use super::scrapes::{ProxyScrapes, node};
 use super::shapes::JobDesc;
 use super::system::{FrequencyUnit, SystemReadings};
+use super::tags::{self, CHILD_LANE, HTTP_LANE, JOBLESS_LANE, LANE_TAG, MAIN, NODE, TARGET_TAG, is_node, prefix_of};
+use super::targets::ProxyTargets;
 use super::tree::ProxyTree;
 use crate::config;
 use crate::state::State;
 
-/// The id of everything.
-pub const MAIN: &str = "main";
-/// What the ids of nodes begin with.
-pub const NODE: &str = "Node: ";
-/// The tag that tells what belongs to no job from the samples of jobs.
-pub const LANE_TAG: &str = "proxy.lane";
-/// Its value for what came by HTTP, and for what clients without a job sent.
-pub const HTTP_LANE: &str = "http";
-pub const JOBLESS_LANE: &str = "jobless";
-/// And for all that a child counts, and what an exporter shows; [`TARGET_TAG`] says which.
-pub const CHILD_LANE: &str = "child";
-pub const EXPORTER_LANE: &str = "exporter";
-/// The tag of what came from a target that is polled: its host and port.
-pub const TARGET_TAG: &str = "proxy.target";
-/// What stands before the metrics in which a head stores what its nodes count: they store the same themselves, and
-/// questions cover all nodes.
-pub const NODES_PREFIX: &str = "proxy.node.";
+/// The kind and the key of the record that says that clients without a job counted something.
+pub const JOBLESS_RECORD: (&str, &str) = ("proxy.lane", JOBLESS_LANE);
 /// The longest time for which values are not stored while the writer is busy.
 const RETRY: Duration = Duration::from_millis(100);
 /// How often it is looked which names nobody has, within the time for which they stay.
@@ -75,7 +55,7 @@ impl BesideReadings {
     }
 }
 
-/// The state of Metric Proxy's API.
+/// What all of Metric Proxy's API stands on.
 #[derive(Debug)]
 pub struct ProxyLive {
     pub state: Arc<State>,
@@ -93,18 +73,13 @@ pub struct ProxyLive {
     pub jobless: ScopeId,
     pub runs: ProxyRuns,
     pub clients: Arc<ProxyClients>,
-    pub own_seat: OwnSeat,
     /// What is polled.
-    pub scrapes: ProxyScrapes,
+    pub targets: ProxyTargets,
     /// The parent of each proxy that joined.
     pub tree: ProxyTree,
     pub system: SystemReadings,
-    pub alarms: ProxyAlarms,
     /// Programs of others that are asked.
     pub programs: Programs,
-    pub queue: QueueCache,
-    pub models: ModelCache,
-    pub ftio: FtioCache,
     /// When this process began.
     pub started: Timestamp,
     /// The machine's name as the original tells it.
@@ -120,14 +95,12 @@ pub struct ProxyLive {
 }
 
 impl ProxyLive {
-    /// With everything that an earlier process of this database kept.
+    /// What counters reached before an earlier process died becomes samples first.
     pub fn start(state: Arc<State>, options: ProxyOptions) -> Arc<Self> {
         let table = CounterTable::default();
         let (node, main) = (table.open_sum(), table.open_sum());
         let lane = |name: &str, above: &[ScopeId]| {
-            let default = DefaultTags::of_process(Arc::clone(&state.node), None);
-            let more = vec![(LANE_TAG.into(), name.into())];
-            table.open_lane(LaneTags { default, more, prefix: "" }, GaugeSource::OWN, above)
+            table.open_lane(tags::jobless_tags(&state.node, name), GaugeSource::OWN, above)
         };
         let (http, jobless) = (lane(HTTP_LANE, &[main]), lane(JOBLESS_LANE, &[node, main]));
         let store =
@@ -141,10 +114,9 @@ impl ProxyLive {
         let system =
             SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit).below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
-        let (scrapes, tree) = (ProxyScrapes::start(&state, &options, &table), ProxyTree::start(&state, &options));
+        let (targets, tree) = (ProxyTargets::start(&state, &options, &table), ProxyTree::start(&state, &options));
         let (refusals, taken, has_jobless) = Default::default();
         let programs = Programs::new(Arc::clone(&state.clock), options.search_path.clone());
-        let (alarms, queue, models, ftio) = Default::default();
         let (started, looked_at) = (state.clock.now(), state.clock.monotonic());
         let live = Arc::new(Self {
             state,
@@ -158,15 +130,10 @@ impl ProxyLive {
             jobless,
             runs,
             clients,
-            own_seat: OwnSeat::default(),
-            scrapes,
+            targets,
             tree,
             system,
-            alarms,
             programs,
-            queue,
-            models,
-            ftio,
             started,
             host,
             refusals,
@@ -181,8 +148,6 @@ impl ProxyLive {
             }
             Some(Ok(0)) | None => {}
         }
-        keeping::restore(&live);
-        live.alarms.restore(&live);
         live
     }
 
@@ -213,17 +178,17 @@ impl ProxyLive {
 
     /// Everything that looks like a job and is live, with its sum.
     pub fn live_jobs(&self) -> Vec<(JobDesc, ScopeId)> {
-        self.sums().into_iter().chain(self.scrapes.nodes()).chain(self.runs.live()).collect()
+        self.sums().into_iter().chain(self.targets.nodes()).chain(self.runs.live()).collect()
     }
 
     /// The same, and jobs that ended a moment ago.
     pub fn recent_jobs(&self) -> Vec<(JobDesc, ScopeId)> {
-        self.sums().into_iter().chain(self.scrapes.nodes()).chain(self.runs.recent()).collect()
+        self.sums().into_iter().chain(self.targets.nodes()).chain(self.runs.recent()).collect()
     }
 
     /// One of them.
     pub fn live_job(&self, id: &str) -> Option<(JobDesc, ScopeId)> {
-        let sums = self.sums().into_iter().chain(self.scrapes.nodes());
+        let sums = self.sums().into_iter().chain(self.targets.nodes());
         let mut sums = sums.filter(|(desc, _)| desc.jobid == id);
         sums.next().or_else(|| self.runs.live_one(id))
     }
@@ -243,9 +208,9 @@ impl ProxyLive {
         }
         let mut readings = self.node_readings();
         if !is_sum {
-            readings.extend(self.scrapes.exported(&self.table));
+            readings.extend(self.targets.exported(&self.table));
         }
-        if self.scrapes.is_empty() {
+        if self.targets.is_empty() {
             return BesideReadings { readings, names: HashSet::new() };
         }
         // Children have the same metrics of their nodes.
@@ -260,13 +225,40 @@ impl ProxyLive {
 
     /// The tag `host` of what came from a target: this node, where that is a port of it.
     pub fn host_of_target(&self, target: &str) -> Arc<str> {
-        if node::is_node(target) {
+        if is_node(target) {
             return target.into();
         }
         let host = target.rsplit_once(':').map_or(target, |(host, _)| host);
         let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
         let is_here = host == "localhost" || host == self.host || ip.is_ok_and(|ip| ip.is_loopback());
         if is_here { Arc::clone(&self.state.node) } else { host.into() }
+    }
+
+    /// Whether that is the job of the server, whose samples are those of no other.
+    pub fn is_servers_own(&self, id: &str, slot: Option<u32>) -> bool {
+        slot.is_none() && *id == *self.state.job
+    }
+
+    /// The tags of a job's samples on this node.
+    pub fn job_tags(&self, id: &str, slot: Option<u32>) -> LaneTags {
+        let named = (slot.is_none() && !self.is_servers_own(id, slot)).then_some(id);
+        tags::job_tags(Arc::clone(&self.state.node), slot, named)
+    }
+
+    /// The tags of what a child counts for a job.
+    pub fn part_tags(&self, id: &str, slot: Option<u32>, child: &str) -> LaneTags {
+        let LaneTags { mut more, .. } = self.job_tags(id, slot);
+        let default = DefaultTags::of_process(self.host_of_target(child), None).in_slot(slot);
+        more.push((TARGET_TAG.into(), child.into()));
+        more.sort();
+        LaneTags { default, more, prefix: prefix_of(child) }
+    }
+
+    /// The tags of all that a child counts.
+    pub fn child_tags(&self, child: &Arc<str>) -> LaneTags {
+        let default = DefaultTags::of_process(self.host_of_target(child), None);
+        let more = vec![(LANE_TAG.into(), CHILD_LANE.into()), (TARGET_TAG.into(), Arc::clone(child))];
+        LaneTags { default, more, prefix: prefix_of(child) }
     }
 
     /// What the node is like, and what became of clients' messages.
@@ -299,19 +291,12 @@ impl ProxyLive {
         self.taken.fetch_add(taken, Ordering::Relaxed);
     }
 
-    /// Writes what changed at every tick, and keeps it until then.
-    pub async fn tick_forever(&self) {
-        if self.store.is_none() {
-            return;
-        }
-        loop {
-            self.keep_until_tick().await;
-            while let Err(WriteError::Busy { .. }) = self.store_changes().await {
-                tokio::time::sleep(RETRY).await;
-                self.keep_changes().await;
-            }
-            self.runs.forget_old(self).await;
-            self.let_idle_names_go();
+    /// Keeps what changes until the next tick, and writes it then.
+    pub async fn tick(&self) {
+        self.keep_until_tick().await;
+        while let Err(WriteError::Busy { .. }) = self.store_changes().await {
+            tokio::time::sleep(RETRY).await;
+            self.keep_changes().await;
         }
     }
 
@@ -405,7 +390,8 @@ impl ProxyLive {
     /// The next process looks for what clients without a job counted.
     fn note_jobless(&self) {
         if !self.table.is_empty(self.jobless) && !self.has_jobless.swap(true, Ordering::Relaxed) {
-            self.keep(keeping::jobless_record());
+            let (kind, key) = JOBLESS_RECORD;
+            self.keep(StateRecord::new(kind, key, "{}"));
         }
     }
 

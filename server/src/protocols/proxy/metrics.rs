@@ -14,8 +14,9 @@ use telem_ingest::counters::{CounterReading, CounterValue};
 use telem_ingest::decode::proxy::CounterKind;
 use telem_ingest::decode::proxy::label::{FullName, group_of};
 
-use super::live::{MAIN, ProxyLive};
+use super::live::ProxyLive;
 use super::reply;
+use super::tags::MAIN;
 
 /// The text format, version 0.0.4.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";

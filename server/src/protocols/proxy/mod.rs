@@ -3,12 +3,16 @@
 //!
 //! Clients keep counters and gauges by name. Their [`socket`] brings values into the [`live`] table, which answers every
 //! question about the present; at each tick it is written as samples. A job is a [`run`](runs): it has a lane of the
-//! table while clients of it are connected, and leaves a profile. What must outlive this process beside samples is
-//! [`kept`](keeping) as records of the database.
+//! table while clients of it have [`seats`], and leaves a profile. What must outlive this process beside samples is
+//! [`kept`](keeping) as records of the database, of which the next one makes its [`revival`].
+//!
+//! [`runs`], [`targets`] and the [`tree`] are what is known, and [`live`] holds them together. What acts on that or answers
+//! stands above it, and keeps itself what it alone knows, as [`alarms`] does.
 
 pub(crate) mod alarms;
 pub mod calls;
 pub mod clients;
+mod climb;
 pub(crate) mod ftio;
 mod jobs;
 pub(crate) mod keeping;
@@ -17,16 +21,21 @@ mod metrics;
 pub(crate) mod models;
 pub(crate) mod own;
 mod pages;
+mod pivot;
 mod profiles;
 pub(crate) mod program;
 mod push;
 pub(crate) mod queue;
 pub(crate) mod reply;
+mod revival;
 pub(crate) mod runs;
 pub(crate) mod scrapes;
+mod seats;
 pub(crate) mod shapes;
 pub(crate) mod socket;
 mod system;
+pub(crate) mod tags;
+pub(crate) mod targets;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -47,10 +56,15 @@ use axum::response::Response;
 use futures::future::BoxFuture;
 use telem_ingest::decode::proxy::DescribedJob;
 
+use self::alarms::ProxyAlarms;
 use self::clients::ProxyClients;
+use self::ftio::FtioCache;
 use self::live::ProxyLive;
-use self::scrapes::TargetAddress;
-use self::scrapes::node::{HeadLooks, PolledNodes};
+use self::models::ModelCache;
+use self::own::OwnSeat;
+use self::queue::QueueCache;
+use self::targets::TargetAddress;
+use self::targets::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
 use crate::protocol::{Language, ListenerPlace, OwnListener, PartName, Protocol, ValueService};
 use crate::state::State;
@@ -185,38 +199,50 @@ impl ProxyOptions {
     }
 }
 
-/// Metric Proxy, as far as others speak to it.
+/// Metric Proxy, as far as others speak to it: what is live, and what parts know of their own beside.
 #[derive(Debug)]
 pub struct MetricProxy {
     live: Arc<ProxyLive>,
+    alarms: Arc<ProxyAlarms>,
+    models: Arc<ModelCache>,
+    rhythms: Arc<FtioCache>,
+    queue: Arc<QueueCache>,
+    own_seat: OwnSeat,
 }
 
 impl MetricProxy {
+    /// With everything that an earlier process of this database kept.
     pub fn new(state: Arc<State>, options: ProxyOptions) -> Self {
-        Self { live: ProxyLive::start(state, options) }
+        let live = ProxyLive::start(state, options);
+        revival::restore(&live);
+        let alarms = Arc::new(ProxyAlarms::restored(&live));
+        let (models, rhythms, queue, own_seat) = Default::default();
+        Self { live, alarms, models, rhythms, queue, own_seat }
     }
 
     /// Every path of the original.
-    fn paths(live: &Arc<ProxyLive>) -> Router {
+    fn paths(&self) -> Router {
+        let live = &self.live;
         Router::new()
             .merge(jobs::routes())
             .merge(metrics::routes())
             .merge(push::routes())
             .merge(scrapes::routes())
-            .merge(tree::routes())
+            .merge(pivot::routes())
             .merge(pages::routes())
-            .merge(alarms::routes())
+            .merge(alarms::routes(live, &self.alarms))
             .merge(profiles::routes())
-            .merge(models::routes())
+            .merge(models::routes(live, &self.models))
             .merge(traces::routes())
-            .merge(queue::routes())
+            .merge(ftio::routes(&self.rhythms))
+            .merge(queue::routes(live, &self.queue))
             .with_state(Arc::clone(live))
     }
 }
 
 impl Protocol for MetricProxy {
     fn routes(self: Arc<Self>) -> Router {
-        Self::paths(&self.live)
+        self.paths()
     }
 
     fn values(self: Arc<Self>) -> Option<Arc<dyn ValueService>> {
@@ -226,10 +252,11 @@ impl Protocol for MetricProxy {
     fn work(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         let live = Arc::clone(&self.live);
         Some(Box::pin(async move {
-            own::begin(&live).await;
-            let (alarms, rhythms) = (alarms::watch(Arc::clone(&live)), ftio::watch(Arc::clone(&live)));
-            let (polling, meeting) = (live.scrapes.run(&live), live.scrapes.follow_nodes(&live));
-            tokio::join!(live.tick_forever(), polling, meeting, live.tree.climb(&live), alarms, rhythms);
+            own::begin(&live, &self.own_seat).await;
+            let alarms = alarms::watch(Arc::clone(&live), Arc::clone(&self.alarms));
+            let rhythms = ftio::watch(Arc::clone(&live), Arc::clone(&self.rhythms));
+            let (polling, meeting) = (scrapes::run(&live), meet_nodes(&live));
+            tokio::join!(tick_forever(&live), polling, meeting, climb::climb(&live), alarms, rhythms);
         }))
     }
 
@@ -238,13 +265,13 @@ impl Protocol for MetricProxy {
         live.options
             .root
             .is_some()
-            .then(|| -> BoxFuture<'static, ()> { Box::pin(async move { live.tree.leave(&live).await }) })
+            .then(|| -> BoxFuture<'static, ()> { Box::pin(async move { climb::leave(&live).await }) })
     }
 
     fn close(self: Arc<Self>) -> Option<BoxFuture<'static, ()>> {
         let live = Arc::clone(&self.live);
         Some(Box::pin(async move {
-            own::end(&live).await;
+            own::end(&live, &self.own_seat).await;
             live.close().await;
         }))
     }
@@ -257,13 +284,32 @@ impl Protocol for MetricProxy {
         let options = &self.live.options;
         let port = options.port.clone().map(|port| OwnListener {
             place: ListenerPlace::Bound(port),
-            language: Language::Http(Self::paths(&self.live).merge(pages::root()).fallback(unknown)),
+            language: Language::Http(self.paths().merge(pages::root()).fallback(unknown)),
         });
         let socket = options.socket.clone().map(|path| OwnListener {
             place: ListenerPlace::Path(path),
             language: Language::Values(Arc::new(socket::ProxySocket::new(Arc::clone(&self.live)))),
         });
         port.into_iter().chain(socket).collect()
+    }
+}
+
+/// Writes what changed at every tick, and lets go what is over.
+async fn tick_forever(live: &ProxyLive) {
+    if live.store.is_none() {
+        return;
+    }
+    loop {
+        live.tick().await;
+        seats::forget_old(live).await;
+        live.let_idle_names_go();
+    }
+}
+
+/// Has the nodes of its job polled, where this is the head of one.
+async fn meet_nodes(live: &ProxyLive) {
+    if let Some(nodes) = &live.options.nodes {
+        live.targets.follow_nodes(nodes, live.options.period).await;
     }
 }
 

@@ -22,11 +22,10 @@ use telem_query::model::ScalingModel;
 use telem_query::model::extrap;
 use telem_query::model::formula::Formula;
 
-use super::ftio;
 use super::live::ProxyLive;
 use super::profiles::{self, NO_REFERENCE};
 use super::program::Program;
-use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
+use super::reply::{self, PartState, ProxyRequest, RequestParams, asked};
 use crate::private_dir::{self, Privacy};
 use crate::private_file;
 
@@ -39,18 +38,19 @@ pub const COMMANDS_KEPT_MAX: usize = 64;
 /// Most points of a plot.
 pub const PLOT_POINTS_MAX: usize = 100_000;
 
-pub fn routes() -> Router<Arc<ProxyLive>> {
-    Router::new()
-        .route("/model", any(bare))
-        .route("/model/", any(bare))
+pub fn routes(live: &Arc<ProxyLive>, cache: &Arc<ModelCache>) -> Router<Arc<ProxyLive>> {
+    let fitted = Router::new()
         .route("/model/get", any(get))
         .route("/model/get/", any(get))
         .route("/model/plot", any(plot))
         .route("/model/plot/", any(plot))
+        .with_state((Arc::clone(live), Arc::clone(cache)));
+    Router::new()
+        .merge(fitted)
+        .route("/model", any(bare))
+        .route("/model/", any(bare))
         .route("/model/download", any(profiles::model_input))
         .route("/model/download/", any(profiles::model_input))
-        .route("/model/ftio", any(ftio::get))
-        .route("/model/ftio/", any(ftio::get))
         .route("/model/{*other}", any(reply::unknown_segment))
 }
 
@@ -117,7 +117,11 @@ impl ModelCache {
 }
 
 /// The models of the command of a job.
-async fn models_of(live: &Arc<ProxyLive>, id: &str, wanted: Option<&str>) -> Result<Arc<CommandModels>, String> {
+async fn models_of(
+    (live, cache): &(Arc<ProxyLive>, Arc<ModelCache>),
+    id: &str,
+    wanted: Option<&str>,
+) -> Result<Arc<CommandModels>, String> {
     let command = profiles::command_of(live, id).ok_or("No such jobid")?;
     let runs = profiles::runs_of(live, &command);
     if runs.is_empty() {
@@ -127,7 +131,7 @@ async fn models_of(live: &Arc<ProxyLive>, id: &str, wanted: Option<&str>) -> Res
     let extrap = live.programs.find("extrap").ok().filter(|_| wanted != Some("telem"));
     let fitter = if extrap.is_some() { Fitter::Extrap } else { Fitter::Telem };
     let key = (command, fitter);
-    if let Some(known) = live.models.find(&key, &names) {
+    if let Some(known) = cache.find(&key, &names) {
         return Ok(known);
     }
     let reader = Arc::clone(live);
@@ -135,7 +139,7 @@ async fn models_of(live: &Arc<ProxyLive>, id: &str, wanted: Option<&str>) -> Res
     let points = points.await.map_err(|panic| format!("bug in telem: {panic}"))?;
     if let Some(path) = extrap {
         match ask_extrap(live, path, profiles::extrap_lines(&points)).await {
-            Ok(models) => return Ok(live.models.put(key, names, models)),
+            Ok(models) => return Ok(cache.put(key, names, models)),
             Err(why) => tracing::warn!(why, command = %key.0, "Extra-P made no models; telem fits them itself"),
         }
     }
@@ -149,7 +153,7 @@ async fn models_of(live: &Arc<ProxyLive>, id: &str, wanted: Option<&str>) -> Res
         points.iter().filter_map(model).collect()
     };
     let models = tokio::task::spawn_blocking(fit).await.map_err(|panic| format!("bug in telem: {panic}"))?;
-    Ok(live.models.put(key, names, models))
+    Ok(cache.put(key, names, models))
 }
 
 /// A file that only its user can read, until it is dropped.
@@ -197,9 +201,9 @@ async fn ask_extrap(live: &ProxyLive, path: PathBuf, lines: String) -> Result<Ve
     Ok(extrap::models(&String::from_utf8_lossy(&report)).into_iter().filter_map(model).collect())
 }
 
-async fn get(Of(live): ProxyState, RequestParams(params): RequestParams) -> Response {
+async fn get(Of(state): PartState<ModelCache>, RequestParams(params): RequestParams) -> Response {
     let Some(id) = params.get("jobid") else { return reply::refused(NO_REFERENCE) };
-    match models_of(&live, id, params.get("fit")).await {
+    match models_of(&state, id, params.get("fit")).await {
         Ok(models) => {
             let row = |model: &MetricModel| {
                 (model.name.clone(), model.formula.in_natural_logarithms(), super::shapes::finite(model.rss))
@@ -258,8 +262,8 @@ impl ModelPlot {
     }
 }
 
-async fn plot(Of(live): ProxyState, request: Request) -> Response {
-    let plot = match asked::<PlotBody>(request, &live.state).await {
+async fn plot(Of(state): PartState<ModelCache>, request: Request) -> Response {
+    let plot = match asked::<PlotBody>(request, &state.0.state).await {
         Ok(ProxyRequest::Query(params)) => ModelPlot::of_params(&params),
         Ok(ProxyRequest::Body(PlotBody { jobid, metric, start, end, step, fit })) => {
             Ok(ModelPlot { jobid, metric, fit, start, end, step: step.unwrap_or(1.0) })
@@ -267,19 +271,22 @@ async fn plot(Of(live): ProxyState, request: Request) -> Response {
         Ok(ProxyRequest::Other(_)) => Err("Missing 'name' GET parameter".to_owned()),
         Err(why) => Err(why),
     };
-    match plot_answer(&live, plot).await {
+    match plot_answer(&state, plot).await {
         Ok(points) => reply::json(&points),
         Err(why) => reply::refused(&why),
     }
 }
 
-async fn plot_answer(live: &Arc<ProxyLive>, plot: Result<ModelPlot, String>) -> Result<Vec<(f64, f64)>, String> {
+async fn plot_answer(
+    state: &(Arc<ProxyLive>, Arc<ModelCache>),
+    plot: Result<ModelPlot, String>,
+) -> Result<Vec<(f64, f64)>, String> {
     let plot = plot?;
-    if profiles::command_of(live, &plot.jobid).is_none() {
+    if profiles::command_of(&state.0, &plot.jobid).is_none() {
         return Err("No such jobid".to_owned());
     }
     let places = plot.places()?;
-    let models = models_of(live, &plot.jobid, plot.fit.as_deref()).await?;
+    let models = models_of(state, &plot.jobid, plot.fit.as_deref()).await?;
     let model = models.models.iter().find(|model| model.name == plot.metric);
     let model = model.ok_or_else(|| format!("Failed to plot No model for metric {}", plot.metric))?;
     Ok(places.into_iter().map(|at| (at, model.formula.at(at))).filter(|(_, value)| value.is_finite()).collect())

@@ -8,6 +8,7 @@ use telem_ingest::decode::proxy::DescribedJob;
 
 use super::live::ProxyLive;
 use super::runs::RunSeat;
+use super::seats;
 
 /// Longest that is waited for what the node was like at the end: a file system may hang.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -44,19 +45,19 @@ impl OwnSeat {
 }
 
 /// The job begins.
-pub async fn begin(live: &Arc<ProxyLive>) {
+pub async fn begin(live: &Arc<ProxyLive>, own: &OwnSeat) {
     let Some(job) = live.options.own_job.clone().filter(|_| live.store.is_some()) else { return };
-    match live.runs.join(live, job).await {
+    match seats::join(live, job).await {
         Ok(seat) => {
-            live.own_seat.put(Some(seat));
+            own.put(Some(seat));
         }
         Err(refusal) => tracing::debug!(%refusal, "the server's own job is none of Metric Proxy's"),
     }
 }
 
 /// It ends with the server.
-pub async fn end(live: &Arc<ProxyLive>) {
-    let Some(seat) = live.own_seat.put(None) else { return };
+pub async fn end(live: &Arc<ProxyLive>, own: &OwnSeat) {
+    let Some(seat) = own.put(None) else { return };
     let looker = Arc::clone(live);
     // The profile has what this finds.
     let look = tokio::task::spawn_blocking(move || looker.system.readings());
@@ -67,7 +68,7 @@ pub async fn end(live: &Arc<ProxyLive>) {
         );
         return;
     }
-    if tokio::time::timeout(END_MAX, live.runs.leave(live, seat)).await.is_err() {
+    if tokio::time::timeout(END_MAX, seats::leave(live, seat)).await.is_err() {
         tracing::warn!("the last samples of the job are not taken; its profile is made of the earlier ones");
     }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::live::ProxyLive;
 use super::profiles;
 use super::program::Program;
-use super::reply::{self, ProxyState, RequestParams};
+use super::reply::{self, PartState, RequestParams};
 
 /// Longest that it may take.
 pub const SQUEUE_DEADLINE: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub const SQUEUE_OUTPUT_MAX: u64 = 64 << 20;
 const ID: &str = "JOBID";
 const COMMENT: &str = "COMMENT";
 
-pub fn routes() -> Router<Arc<ProxyLive>> {
+pub fn routes(live: &Arc<ProxyLive>, cache: &Arc<QueueCache>) -> Router<Arc<ProxyLive>> {
     Router::new()
         .route("/queue", any(bare))
         .route("/queue/", any(bare))
@@ -36,6 +36,7 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         .route("/queue/model", any(model))
         .route("/queue/model/", any(model))
         .route("/queue/{*other}", any(reply::unknown_segment))
+        .with_state((Arc::clone(live), Arc::clone(cache)))
 }
 
 async fn bare(uri: Uri) -> Response {
@@ -93,16 +94,16 @@ impl QueueCache {
     }
 }
 
-async fn list(Of(live): ProxyState) -> Response {
-    match live.queue.jobs(&live).await {
+async fn list(Of((live, cache)): PartState<QueueCache>) -> Response {
+    match cache.jobs(&live).await {
         Ok(jobs) => reply::json(&*jobs),
         Err(why) => reply::refused(&why),
     }
 }
 
-async fn model(Of(live): ProxyState, RequestParams(params): RequestParams) -> Response {
+async fn model(Of((live, cache)): PartState<QueueCache>, RequestParams(params): RequestParams) -> Response {
     let Some(id) = params.get("job") else { return reply::refused("A Job Parameter is required") };
-    let jobs = match live.queue.jobs(&live).await {
+    let jobs = match cache.jobs(&live).await {
         Ok(jobs) => jobs,
         Err(why) => return reply::refused(&why),
     };

@@ -16,6 +16,8 @@ use crate::state::State;
 
 /// What handlers get.
 pub type ProxyState = axum::extract::State<Arc<ProxyLive>>;
+/// What handlers of a part get that has a state of its own.
+pub type PartState<T> = axum::extract::State<(Arc<ProxyLive>, Arc<T>)>;
 
 /// The type of every answer in JSON.
 pub const JSON: &str = "application/json; charset=utf-8";

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::live::ProxyLive;
 use super::runs::RunSeat;
+use super::seats;
 use crate::protocol::{ByteStream, ValueClient, ValueService};
 
 /// Most connections.
@@ -45,7 +46,7 @@ impl ProxySocket {
         let _connected = self.live.clients.enter();
         connection.read(client.stream, client.stopping, self.live.clients.dismissed()).await;
         if let Some(seat) = connection.seat.take() {
-            self.live.runs.leave(&self.live, seat).await;
+            seats::leave(&self.live, seat).await;
         } else if let Err(error) = self.live.store_jobless().await {
             tracing::warn!(%error, "the last values of a client without a job are not stored");
         }
@@ -144,13 +145,13 @@ impl ValueConnection {
                         continue;
                     }
                     if let Some(seat) = self.seat.take() {
-                        self.live.runs.leave(&self.live, seat).await;
+                        seats::leave(&self.live, seat).await;
                     }
                     if told.jobid.is_empty() {
                         lane = Some(self.live.jobless);
                         continue;
                     }
-                    match self.live.runs.join(&self.live, *told).await {
+                    match seats::join(&self.live, *told).await {
                         Ok(seat) => {
                             lane = Some(seat.lane);
                             self.seat = Some(seat);

@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use super::live::ProxyLive;
 use super::runs::RunSeat;
-use super::{MetricProxy, ProxyOptions};
+use super::{MetricProxy, ProxyOptions, seats};
 use crate::testing::Served;
 
 /// The clock of a test: it stands until the test moves it on.
@@ -44,6 +44,7 @@ impl Clock for TestClock {
 pub struct TestProxy {
     pub live: Arc<ProxyLive>,
     pub clock: Arc<TestClock>,
+    pub parts: MetricProxy,
     router: Router,
     served: Served,
     options: ProxyOptions,
@@ -65,9 +66,8 @@ impl TestProxy {
     }
 
     fn over(served: Served, clock: Arc<TestClock>, options: ProxyOptions) -> Self {
-        let live = ProxyLive::start(Arc::clone(&served.state), options.clone());
-        let router = MetricProxy::paths(&live);
-        Self { live, clock, router, served, options }
+        let parts = MetricProxy::new(Arc::clone(&served.state), options.clone());
+        Self { live: Arc::clone(&parts.live), clock, router: parts.paths(), parts, served, options }
     }
 
     /// Another process over the same database, after this one was killed.
@@ -111,11 +111,11 @@ impl TestProxy {
     /// A client of a job.
     pub async fn join(&self, id: &str, command: &str, size: i32) -> RunSeat {
         let told = DescribedJob { jobid: id.to_owned(), command: command.to_owned(), size, ..Default::default() };
-        self.live.runs.join(&self.live, told).await.unwrap()
+        seats::join(&self.live, told).await.unwrap()
     }
 
     pub async fn leave(&self, seat: RunSeat) {
-        self.live.runs.leave(&self.live, seat).await;
+        seats::leave(&self.live, seat).await;
     }
 
     /// Adds to a counter of a client, which is declared if it must be.
@@ -138,7 +138,7 @@ impl TestProxy {
         }
         run(self.live.http).await;
         run(self.live.jobless).await;
-        self.live.alarms.tick(&self.live);
+        self.parts.alarms.tick(&self.live);
     }
 
     /// A whole run of a job: it counts, and is over.

@@ -7,9 +7,9 @@ use telem_ingest::counters::{CounterReading, CounterValue};
 
 use telem_engine::{Durability, SampleBatch, SeriesKey, TagSet, Value};
 
-use super::ProxyOptions;
 use super::runs::{RETURN_MAX, RETURNING_COUNTERS_MAX, RETURNING_MAX, RETURNING_MIN};
 use super::testing::TestProxy;
+use super::{ProxyOptions, seats};
 
 fn counter(reading: Option<CounterReading>) -> Option<f64> {
     match reading?.value {
@@ -35,7 +35,7 @@ async fn names_that_only_jobs_had_which_are_over_leave_everything_after_an_hour_
     proxy.count(&two, "both", 2.0);
     // The job may go on for a minute, and then has no lane any more.
     proxy.clock.pass(RETURN_MAX);
-    proxy.live.runs.forget_old(&proxy.live).await;
+    seats::forget_old(&proxy.live).await;
     let pass_quarters = |quarters: u32| {
         for _ in 0..quarters {
             proxy.clock.pass(quarter);
@@ -109,7 +109,7 @@ async fn fewer_jobs_may_go_on_where_they_have_many_counters() {
         let waiting = proxy.live.runs.recent().len() - 1;
         proxy.leave(seat).await;
         proxy.clock.pass(RETURN_MAX);
-        proxy.live.runs.forget_old(&proxy.live).await;
+        seats::forget_old(&proxy.live).await;
         waiting
     };
     let jobs = RETURNING_MIN + 3;

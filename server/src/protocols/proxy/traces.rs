@@ -28,18 +28,19 @@ use telem_ingest::counters::naming::{is_of_name, own_metric, stored_key};
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeValue, LaneTags, ScopeId};
 use telem_ingest::decode::proxy::CounterKind;
 use telem_ingest::decode::proxy::label::FullName;
-use telem_ingest::default_tags::{DefaultTags, HOST};
+use telem_ingest::default_tags::HOST;
 
 use self::grid::{TraceGrid, TracePiece, counted, latest_of};
 use self::node::NodeSource;
 use super::keeping;
-use super::live::{
-    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOBLESS_LANE, LANE_TAG, MAIN, NODES_PREFIX, ProxyLive, TARGET_TAG,
-};
+use super::live::ProxyLive;
 use super::profiles;
 use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
-use super::runs::{FinishedRun, JOB_TAG, lane_tags};
+use super::runs::FinishedRun;
 use super::shapes::{JobDesc, MetricValue, finite};
+use super::tags::{
+    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, MAIN, NODES_PREFIX, TARGET_TAG, jobless_tags,
+};
 
 /// Most points of one metric.
 pub const TRACE_POINTS_MAX: usize = 10_000;
@@ -68,8 +69,6 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         .route("/trace/json/", any(whole))
         .route("/trace/size", any(size))
         .route("/trace/size/", any(size))
-        .route("/trace/ftio", any(super::ftio::get))
-        .route("/trace/ftio/", any(super::ftio::get))
         .route("/trace/{*other}", any(reply::unknown_segment))
 }
 
@@ -188,7 +187,7 @@ impl Trace {
     /// What the node is like, or was when the run ended. Nothing where other nodes are told, too.
     fn of_node(&self, live: &ProxyLive) -> Vec<TracedMetric> {
         let readings = match &self.of {
-            TraceOf::Sum(scope) if *scope == live.main && !live.scrapes.is_empty() => Vec::new(),
+            TraceOf::Sum(scope) if *scope == live.main && !live.targets.is_empty() => Vec::new(),
             TraceOf::Live { scope, .. } if !live.runs.is_here(*scope) => Vec::new(),
             TraceOf::Sum(_) | TraceOf::Live { .. } => live.system.readings().to_vec(),
             TraceOf::Finished(run) => keeping::profile(live, run),
@@ -324,7 +323,7 @@ impl RunPlace {
     }
 
     fn of_live(live: &ProxyLive, id: &str, slot: Option<u32>, begin: Timestamp) -> Self {
-        Self { tags: lane_tags(live, id, slot), slot, begin, is_imported: false }
+        Self { tags: live.job_tags(id, slot), slot, begin, is_imported: false }
     }
 }
 
@@ -399,7 +398,7 @@ fn pieces_of_sum(
     let mut all = Vec::new();
     for lane in if is_main { &[JOBLESS_LANE, HTTP_LANE][..] } else { &[JOBLESS_LANE][..] } {
         for node in &*live.stored_nodes {
-            if let Some(key) = stored_key(snapshot, name, &lane_without_job(node, lane)) {
+            if let Some(key) = stored_key(snapshot, name, &jobless_tags(node, lane)) {
                 all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
             }
         }
@@ -428,11 +427,11 @@ fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) ->
         return Ok(0.0);
     }
     let node = &live.state.node;
-    let jobless = (live.jobless, lane_without_job(node, JOBLESS_LANE), Timestamp::MIN);
-    let http = is_main.then(|| (live.http, lane_without_job(node, HTTP_LANE), Timestamp::MIN));
+    let jobless = (live.jobless, jobless_tags(node, JOBLESS_LANE), Timestamp::MIN);
+    let http = is_main.then(|| (live.http, jobless_tags(node, HTTP_LANE), Timestamp::MIN));
     let of_run = |(desc, _): (JobDesc, ScopeId)| {
         let (slot, begin) = live.runs.place(&desc.jobid)?;
-        Some((live.runs.lane(&desc.jobid)?, lane_tags(live, &desc.jobid, slot), begin))
+        Some((live.runs.lane(&desc.jobid)?, live.job_tags(&desc.jobid, slot), begin))
     };
     let mut recent = 0.0;
     for (lane, tags, begin) in live.runs.live().into_iter().filter_map(of_run).chain([jobless]).chain(http) {
@@ -447,11 +446,6 @@ fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) ->
         recent += now - stored.map_or(0.0, |(_, value)| float(value));
     }
     Ok(recent)
-}
-
-fn lane_without_job(node: &Arc<str>, lane: &str) -> LaneTags {
-    let default = DefaultTags::of_process(Arc::clone(node), None);
-    LaneTags { default, more: vec![(LANE_TAG.into(), lane.into())], prefix: "" }
 }
 
 fn float(value: Value) -> f64 {

@@ -1,11 +1,9 @@
-//! The tree of proxies: those that joined, and the parent of each.
+//! The tree of proxies: those that joined below this server and the parent of each, and where this server stands itself.
+//! Children are given their places by [`pivot`](super::pivot), and by [`climb`](super::climb) this server gets its own.
 //!
-//! A child asks `/pivot` for its parent and then that one's `/join`; from then on the parent polls. All children stand
-//! below the server that they ask, unless `--proxy-branches` says otherwise, and each address stands once. A child that
-//! does not answer is lost until it does, and one that leaves is gone.
+//! All children stand below the server that they ask, unless `--proxy-branches` says otherwise, and each address stands
+//! once. A child that does not answer is lost until it does, and one that leaves is gone.
 
-mod climb;
-mod leave;
 mod placement;
 
 use std::fmt;
@@ -13,22 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::{Request, State as Of};
-use axum::http::header;
-use axum::response::Response;
-use axum::routing::any;
 use telem_engine::{Durability, MetaChange, StateRecord};
 use tokio::sync::Notify;
 
-use self::leave::TreePlace;
-pub use self::placement::TreeShape;
-use self::placement::{TreeEntry, key_of, place};
+use self::placement::key_of;
+pub use self::placement::{TreeEntry, TreeShape};
 use super::ProxyOptions;
-use super::live::ProxyLive;
-use super::reply;
-use super::scrapes::TargetAddress;
-use crate::http::asker::{ASKED_AT, PathPrefix};
+use super::targets::TargetAddress;
 use crate::state::State;
 
 /// The record of all children that asked for a place.
@@ -36,40 +25,6 @@ const TREE: &str = "proxy.tree";
 const ENTRIES: &str = "entries";
 /// Most children.
 pub const CHILDREN_MAX: usize = 10_000;
-
-pub fn routes() -> Router<Arc<ProxyLive>> {
-    let mut routes = Router::new();
-    for (path, call) in [
-        ("/leave", TreeCall::Leave),
-        ("/remove", TreeCall::Remove),
-        ("/disconnect", TreeCall::Disconnect),
-        ("/period", TreeCall::Period),
-    ] {
-        let take = any(move |live: Of<Arc<ProxyLive>>, request: Request| change(live, call, request));
-        routes = routes.route(path, take.clone()).route(&format!("{path}/"), take);
-    }
-    // A further segment means nothing.
-    for path in ["/pivot", "/pivot/", "/pivot/{*ignored}"] {
-        routes = routes.route(path, any(pivot));
-    }
-    for path in ["/topo", "/topo/", "/topo/{*ignored}"] {
-        routes = routes.route(path, any(topo));
-    }
-    routes
-}
-
-/// What the successor of the original is told about a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TreeCall {
-    /// `from` goes.
-    Leave,
-    /// `from` says that `target` is dead.
-    Remove,
-    /// `target` is to be polled no more.
-    Disconnect,
-    /// How often is polled.
-    Period,
-}
 
 /// A server that polls this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +35,21 @@ pub enum Poller {
     Original,
 }
 
-/// The children that asked for a place here.
+/// Where this server stands in a tree.
+#[derive(Clone, Debug)]
+pub struct TreePlace {
+    pub root: TargetAddress,
+    pub parent: TargetAddress,
+    /// How it is called there, as a part of a query.
+    pub own: String,
+    /// How often it is polled.
+    pub period: Duration,
+}
+
+/// The children that asked for a place here, and who polls this server.
 pub struct ProxyTree {
     state: Arc<State>,
     shape: TreeShape,
-    root: Option<(TargetAddress, Duration)>,
     entries: Mutex<Vec<TreeEntry>>,
     /// When somebody polled us last, in milliseconds of a clock that never jumps.
     polled_ms: AtomicU64,
@@ -99,7 +64,7 @@ pub struct ProxyTree {
 
 impl fmt::Debug for ProxyTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyTree").field("shape", &self.shape).field("root", &self.root).finish_non_exhaustive()
+        f.debug_struct("ProxyTree").field("shape", &self.shape).finish_non_exhaustive()
     }
 }
 
@@ -114,7 +79,6 @@ impl ProxyTree {
         Self {
             state: Arc::clone(state),
             shape: options.shape,
-            root: options.root.clone(),
             entries: Mutex::new(entries),
             polled_ms: AtomicU64::new(0),
             is_polled_by_ours: AtomicBool::new(false),
@@ -124,8 +88,13 @@ impl ProxyTree {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<TreeEntry>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<TreeEntry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Children, in the order in which they came.
+    pub fn entries(&self) -> Vec<TreeEntry> {
+        self.lock().clone()
     }
 
     fn keep(&self, entries: &[TreeEntry]) {
@@ -151,16 +120,8 @@ impl ProxyTree {
     }
 
     /// It was asked for a poll, which is waited for from now on.
-    fn note_join(&self, now: Duration) {
+    pub fn note_join(&self, now: Duration) {
         self.polled_ms.store(u64::try_from(now.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// Tells who stands above that this server goes, after what it counted last is handed on.
-    pub async fn leave(&self, live: &ProxyLive) {
-        let standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(standing) = standing {
-            leave::leave(live, &standing).await;
-        }
     }
 
     /// Whether one that is none of ours polled within this time: an original, or whoever else asks for all jobs.
@@ -177,22 +138,51 @@ impl ProxyTree {
         !polled_at.is_zero() && now.saturating_sub(polled_at) < within
     }
 
-    fn stand(&self, standing: Option<TreePlace>) {
+    /// Where this server stands from now on.
+    pub fn stand(&self, standing: Option<TreePlace>) {
         *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
     }
 
-    fn polled_at(&self) -> Duration {
+    /// Where this server stands.
+    pub fn standing(&self) -> Option<TreePlace> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When somebody polled it last, or was asked to; 0 where nobody did.
+    pub fn polled_at(&self) -> Duration {
         Duration::from_millis(self.polled_ms.load(Ordering::Relaxed))
     }
 
+    /// Whether the last one that polled is one of ours.
+    pub fn is_polled_by_ours(&self) -> bool {
+        self.is_polled_by_ours.load(Ordering::Relaxed)
+    }
+
+    /// Until somebody polled at `time` or later.
+    pub async fn polled_since(&self, time: Duration) {
+        loop {
+            let polled = self.polled.notified();
+            tokio::pin!(polled);
+            // From here on it is heard.
+            polled.as_mut().enable();
+            if self.polled_at() > time {
+                return;
+            }
+            polled.await;
+        }
+    }
+
     /// The parent of a child that comes; `None` where that is this server.
-    fn place(&self, from: &str) -> Result<Option<String>, String> {
-        let mut entries = self.entries();
+    ///
+    /// # Errors
+    /// When there are [`CHILDREN_MAX`].
+    pub fn place(&self, from: &str) -> Result<Option<String>, String> {
+        let mut entries = self.lock();
         if entries.len() >= CHILDREN_MAX && !entries.iter().any(|entry| entry.key() == key_of(from)) {
             return Err(format!("{CHILDREN_MAX} proxies stand below this one; no more are taken"));
         }
         let before = entries.clone();
-        let parent = place(&mut entries, from, self.shape);
+        let parent = placement::place(&mut entries, from, self.shape);
         if *entries != before {
             self.keep(&entries);
         }
@@ -210,7 +200,7 @@ impl ProxyTree {
     }
 
     fn mark(&self, key: &str, is_lost: bool) {
-        let mut entries = self.entries();
+        let mut entries = self.lock();
         let Some(entry) = entries.iter_mut().find(|entry| entry.key() == key) else { return };
         if entry.is_lost != is_lost {
             entry.is_lost = is_lost;
@@ -218,137 +208,13 @@ impl ProxyTree {
         }
     }
 
-    fn remove(&self, key: &str) -> bool {
-        let mut entries = self.entries();
+    /// A child is none any more; whether it was one.
+    pub fn remove(&self, key: &str) -> bool {
+        let mut entries = self.lock();
         let was_there = placement::remove(&mut entries, key);
         if was_there {
             self.keep(&entries);
         }
         was_there
-    }
-
-    /// Stands below another proxy, where that is wanted.
-    pub async fn climb(&self, live: &Arc<ProxyLive>) {
-        if let Some((root, period)) = &self.root {
-            climb::climb(live, root, *period).await;
-        }
-    }
-}
-
-/// The address by which a request asked: a name of this machine may lead elsewhere.
-fn asked_at(live: &ProxyLive, request: &Request) -> String {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
-    match host {
-        Some(host) if host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => host.to_owned(),
-        Some(host) => format!("{host}:80"),
-        None => {
-            let port = live.options.place().and_then(|place| place.port).unwrap_or(super::DEFAULT_PORT);
-            format!("{}:{port}", live.host)
-        }
-    }
-}
-
-async fn pivot(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
-    let params = reply::params(request.uri());
-    let Some(from) = params.get("from") else { return reply::refused("No from parameter passed") };
-    if from.contains("http") {
-        return reply::refused("From should not be an URL (with http://) but host:port");
-    }
-    let from = match TargetAddress::parse(from) {
-        Ok(from) => from.secret_text(),
-        Err(why) => return reply::refused(&format!("From should be host:port: {why}")),
-    };
-    match live.tree.place(&from) {
-        Ok(Some(parent)) => reply::done(&parent),
-        Ok(None) => {
-            // Of a client of a node it is where that was asked, which hands the next request on as well.
-            if let Some(place) = request.headers().get(ASKED_AT).and_then(|place| place.to_str().ok()) {
-                return reply::done(place);
-            }
-            let prefix = request.extensions().get::<PathPrefix>().map_or("", |prefix| &prefix.0);
-            reply::done(&format!("{}{prefix}", asked_at(&live, &request)))
-        }
-        Err(why) => reply::refused(&why),
-    }
-}
-
-/// Pairs of parent and child; of one that is lost, that stands third.
-async fn topo(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
-    // Under the machine's own name, as children call themselves.
-    let asked = asked_at(&live, &request);
-    let own = asked.rsplit_once(':').map_or_else(|| live.host.clone(), |(_, port)| format!("{}:{port}", live.host));
-    let entries = live.tree.entries().clone();
-    if entries.is_empty() {
-        return reply::json(&[[&own, &own]]);
-    }
-    let pair = |entry: &TreeEntry| {
-        let parent = entry.parent.clone().unwrap_or_else(|| own.clone());
-        let mut pair = vec![parent, entry.key().to_owned()];
-        if entry.is_lost {
-            pair.push("lost".to_owned());
-        }
-        pair
-    };
-    reply::json(&entries.iter().map(pair).collect::<Vec<_>>())
-}
-
-async fn change(Of(live): Of<Arc<ProxyLive>>, call: TreeCall, request: Request) -> Response {
-    let params = reply::params(request.uri());
-    let key = |name: &str| match params.get(name) {
-        Some(text) => TargetAddress::parse(text).map(|address| address.authority().to_owned()),
-        None => Err(format!("No {name} parameter passed")),
-    };
-    let done = match call {
-        TreeCall::Leave => match key("from") {
-            Ok(from) => left(&live, &from).await.map(|()| format!("{from} left")),
-            Err(why) => Err(why),
-        },
-        TreeCall::Disconnect => {
-            key("target").and_then(|target| gone(&live, &target).map(|()| format!("Disconnected {target}")))
-        }
-        TreeCall::Remove => key("from").and(key("target")).and_then(|target| {
-            if live.scrapes.answers(&target) {
-                return Err(format!("{target} answers here"));
-            }
-            gone(&live, &target).map(|()| format!("Removed {target}"))
-        }),
-        TreeCall::Period => period(&live, &params, key("target").ok()),
-    };
-    match done {
-        Ok(operation) => reply::done(&operation),
-        Err(why) => reply::refused(&why),
-    }
-}
-
-/// A child goes: what it counted last is counted first.
-async fn left(live: &ProxyLive, key: &str) -> Result<(), String> {
-    let was_polled = live.scrapes.leave(key).await;
-    match live.tree.remove(key) || was_polled {
-        true => Ok(()),
-        false => Err(unknown(key)),
-    }
-}
-
-/// A child is no child any more.
-fn gone(live: &ProxyLive, key: &str) -> Result<(), String> {
-    let (stood, was_polled) = (live.tree.remove(key), live.scrapes.remove(key));
-    match stood || was_polled {
-        true => Ok(()),
-        false => Err(unknown(key)),
-    }
-}
-
-fn unknown(key: &str) -> String {
-    format!("{key} is not known here")
-}
-
-/// The period of one target, or of all; without a number it is told.
-fn period(live: &ProxyLive, params: &crate::http::Params, target: Option<String>) -> Result<String, String> {
-    let Some(text) = params.get("period") else { return Ok(live.options.period.as_millis().to_string()) };
-    let period = text.parse().map(Duration::from_millis);
-    let period = period.map_err(|_| format!("'{text}' is no period; expected milliseconds, such as 500"))?;
-    match live.scrapes.set_period(target.as_deref(), period) {
-        true => Ok(format!("period {text}")),
-        false => Err("nothing is polled here".to_owned()),
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use telem_query::alarm::history::AlarmRise;
 
 use super::super::testing::TestProxy;
-use super::super::{ProxyOptions, alarms};
+use super::super::{ProxyOptions, alarms, seats};
 use super::*;
 
 async fn add(proxy: &TestProxy, name: &str, target: &str, metric: &str, rest: &str) -> (bool, String) {
@@ -138,7 +138,7 @@ async fn the_alarms_of_a_job_end_with_it_and_stay_in_the_table() {
     assert_eq!(names(&proxy, "/alarms", "j").await, ["a"]);
     proxy.leave(seat).await;
     proxy.clock.pass(Duration::from_secs(61));
-    proxy.live.runs.forget_old(&proxy.live).await;
+    seats::forget_old(&proxy.live).await;
     proxy.tick().await;
     assert_eq!(rises(&proxy), ["a of j: c > 5 at 6, job"]);
     let ended = AlarmRise::all(proxy.live.state.db.snapshot().meta())[0].ended.unwrap().0;
@@ -163,7 +163,7 @@ async fn there_are_only_so_many() {
             clear: None,
         })
     };
-    *lock(&proxy.live.alarms.alarms) = (1..ALARMS_MAX).map(|number| alarm(number.to_string())).collect();
+    *lock(&proxy.parts.alarms.alarms) = (1..ALARMS_MAX).map(|number| alarm(number.to_string())).collect();
     assert!(add(&proxy, "last", "j", "c", ABOVE_5).await.0);
     let (_, why) = add(&proxy, "more", "j", "c", ABOVE_5).await;
     assert_eq!(why, "there are 1000 alarms, and there can be no more; delete one");
@@ -202,7 +202,7 @@ async fn the_command_of_an_alarm_is_told_what_happened() {
     };
     let (first, second) = tokio::select! {
         told = script => told,
-        () = alarms::watch(Arc::clone(&proxy.live)) => panic!("it watches for ever"),
+        () = alarms::watch(Arc::clone(&proxy.live), Arc::clone(&proxy.parts.alarms)) => panic!("it watches for ever"),
     };
     assert_eq!(first, "it's $(hot)|raised|j|g|> 5|6\n");
     assert_eq!(second.lines().last(), Some("it's $(hot)|cleared|j|g|> 5|5"));

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 use telem_ingest::counters::CounterValue;
 
-use super::super::ProxyOptions;
 use super::super::testing::TestProxy;
+use super::super::{ProxyOptions, ftio, seats};
 use super::*;
 
 /// Runs of one command in five sizes.
@@ -201,7 +201,7 @@ async fn ftio_is_given_the_trace_and_asked_again_after_a_failure() {
     };
     let text = tokio::select! {
         text = found => text,
-        () = ftio::watch(Arc::clone(&proxy.live)) => panic!("it asks for ever"),
+        () = ftio::watch(Arc::clone(&proxy.live), Arc::clone(&proxy.parts.rhythms)) => panic!("it asks for ever"),
     };
     assert_eq!(text, r#"{"models":{"deriv__c":{"metric":"deriv__c","conf":[0.9]}}}"#);
     assert!(failed.exists());
@@ -245,7 +245,7 @@ async fn the_trace_of_everything_adds_up_jobs_one_after_the_other_and_beside_eac
     let proxy = TestProxy::new();
     proxy.finished("a", "./app", 1, &[("c", 5.0)]).await;
     proxy.clock.pass(Duration::from_secs(61));
-    proxy.live.runs.forget_old(&proxy.live).await;
+    seats::forget_old(&proxy.live).await;
     let (again, beside) = (proxy.join("a", "./app", 1).await, proxy.join("b", "./app", 1).await);
     proxy.count(&again, "c", 2.0);
     proxy.count(&beside, "c", 10.0);
@@ -276,7 +276,7 @@ async fn older_runs_of_a_job_stay_and_so_do_all_over_a_restart() {
     proxy.finished("a", "./app", 1, &[("c", 5.0)]).await;
     let first = proxy.live.runs.finished_one("a", None).unwrap();
     proxy.clock.pass(Duration::from_secs(61));
-    proxy.live.runs.forget_old(&proxy.live).await;
+    seats::forget_old(&proxy.live).await;
     proxy.finished("a", "./app", 2, &[("c", 7.0)]).await;
     let proxy = proxy.restarted();
     let value = async |path: &str| {
@@ -323,7 +323,7 @@ async fn profiles_outlive_the_samples_that_they_came_from_and_go_when_they_are_o
         Some(CounterValue::Counter(5.0))
     );
     proxy.clock.pass(Duration::from_secs(366 * 24 * 3600));
-    proxy.live.runs.forget_old(&proxy.live).await;
+    seats::forget_old(&proxy.live).await;
     assert_eq!(proxy.refused("/profiles/get?jobid=old").await, "Failed to get old");
     let proxy = proxy.restarted();
     assert_eq!(proxy.get("/profiles").await, json!([]));

@@ -16,16 +16,15 @@ use telem_ingest::counters::{
     CounterReading, CounterRefusal, CounterValue, GaugeSource, GaugeValue, LaneTags, ScopeId, Withdrawal,
 };
 use telem_ingest::decode::proxy::in_milliseconds;
-use telem_ingest::default_tags::DefaultTags;
 
-use super::super::live::{CHILD_LANE, LANE_TAG, MAIN, NODE, ProxyLive, TARGET_TAG};
+use super::super::live::ProxyLive;
 use super::super::runs::RunSeat;
+use super::super::seats;
 use super::super::shapes::{JobDesc, WALLTIME, WALLTIME_DOC};
-use super::address::TargetAddress;
-use super::fetch::{self, NodeChoice, TargetAnswer, TargetReach};
-use super::node::{is_node, prefix_of};
+use super::super::tags::{MAIN, NODE, is_node};
+use super::super::targets::fetch::{self, NodeChoice, TargetAnswer, TargetReach};
+use super::super::targets::{ScrapeTarget, TargetAddress, records};
 use super::passed::{CounterFall, PassedCounters};
-use super::{ScrapeTarget, records};
 
 /// Most jobs of one child.
 pub const CHILD_JOBS_MAX: usize = 10_000;
@@ -141,7 +140,7 @@ impl ChildScopes {
     ) -> Result<(), String> {
         let told = tokio::task::spawn_blocking(move || parse(&answer)).await;
         let (lineage, mut jobs) = told.map_err(|panic| format!("its answer cannot be read: {panic}"))??;
-        live.scrapes.check_lineage(live, &self.target, lineage.as_deref())?;
+        live.targets.check_lineage(&live.table, &self.target, lineage.as_deref())?;
         let over = self.take_ended(&mut jobs);
         let known = self.scopes.len();
         for job in &jobs {
@@ -270,15 +269,15 @@ impl ChildScopes {
         }
         let source = self.target.source();
         let (lane, sum, place) = if id == MAIN {
-            (self.target.main_lane(live), None, ScopePlace::Main)
+            (self.main_lane(live), None, ScopePlace::Main)
         } else if *id == live.node_id() {
-            (self.target.own_node(live), None, ScopePlace::OwnNode)
+            (self.own_node(live), None, ScopePlace::OwnNode)
         } else if id.starts_with(NODE) {
-            (live.scrapes.open_node(live, desc, source), None, ScopePlace::Node)
+            (live.targets.open_node(&live.table, desc, source), None, ScopePlace::Node)
         } else if id.is_empty() {
             return Ok(());
         } else {
-            let (seat, sum) = live.runs.join_part(live, desc.clone(), &self.target.key, source).await?;
+            let (seat, sum) = seats::join_part(live, desc.clone(), &self.target.key, source).await?;
             (seat.lane, Some(sum), ScopePlace::Job(seat))
         };
         let totals = live.table.all(lane).into_iter().filter_map(|reading| match reading.value {
@@ -296,6 +295,15 @@ impl ChildScopes {
         Ok(())
     }
 
+    fn main_lane(&self, live: &ProxyLive) -> ScopeId {
+        let target = &self.target;
+        target.main_lane(|| open_main(live, live.child_tags(&target.key), target.source(), &[]))
+    }
+
+    fn own_node(&self, live: &ProxyLive) -> ScopeId {
+        self.target.own_node(|| live.table.open_part(self.target.source(), &[live.node]))
+    }
+
     /// When its jobs began, and those that may come back.
     fn starts(&self, live: &ProxyLive, jobs: &[ChildJob]) -> BTreeMap<String, u64> {
         let earlier = self.target.starts().into_iter().filter(|(id, _)| live.runs.has_part(id, &self.target.key));
@@ -310,10 +318,10 @@ impl ChildScopes {
             ScopePlace::Main | ScopePlace::OwnNode => live.table.withdraw(scope.lane, Withdrawal::Gauges),
             ScopePlace::Node => {
                 live.table.withdraw(scope.lane, Withdrawal::Gauges);
-                live.scrapes.close_node(live, id, scope.lane);
+                live.targets.close_node(&live.table, id, scope.lane);
             }
             ScopePlace::Job(seat) => {
-                if !live.runs.leave(live, seat).await {
+                if !seats::leave(live, seat).await {
                     // It goes on elsewhere, and what is true there alone counts.
                     live.table.withdraw(scope.lane, Withdrawal::Gauges);
                 }
@@ -407,13 +415,6 @@ fn apply(live: &ProxyLive, target: &ScrapeTarget, scope: &mut ChildScope, job: C
     for refusal in refusals {
         live.refuse(&refusal);
     }
-}
-
-/// The tags of all that a child counts.
-pub fn main_tags(live: &ProxyLive, target: &Arc<str>) -> LaneTags {
-    let default = DefaultTags::of_process(live.host_of_target(target), None);
-    let more = vec![(LANE_TAG.into(), CHILD_LANE.into()), (TARGET_TAG.into(), Arc::clone(target))];
-    LaneTags { default, more, prefix: prefix_of(target) }
 }
 
 /// The lane of all that a child counts, with what it counted before.

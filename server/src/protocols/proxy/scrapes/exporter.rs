@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use telem_engine::MetricKind;
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeSource, GaugeValue, LaneTags, ScopeId, Withdrawal};
@@ -10,8 +9,9 @@ use telem_ingest::decode::exposition::{ExposedSample, Exposition, ExpositionEnd,
 use telem_ingest::decode::proxy::label::FullName;
 use telem_ingest::default_tags::DefaultTags;
 
-use super::super::live::{EXPORTER_LANE, LANE_TAG, ProxyLive, TARGET_TAG};
-use super::fetch::TargetAnswer;
+use super::super::live::ProxyLive;
+use super::super::tags::{EXPORTER_LANE, LANE_TAG, TARGET_TAG};
+use super::super::targets::fetch::TargetAnswer;
 
 /// The series of one exporter.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ impl ExporterSeries {
     pub fn open(live: &ProxyLive, target: &Arc<str>, source: GaugeSource) -> Self {
         let default = DefaultTags::of_process(live.host_of_target(target), None);
         let more = vec![(LANE_TAG.into(), EXPORTER_LANE.into()), (TARGET_TAG.into(), Arc::clone(target))];
-        let above = [live.scrapes.exporters, live.node, live.main];
+        let above = [live.targets.exporters, live.node, live.main];
         let lane = live.table.open_lane(LaneTags { default, more, prefix: "" }, source, &above);
-        live.scrapes.has_exporters.store(true, Ordering::Relaxed);
+        live.targets.note_exporter();
         Self { lane, gauges: Arc::default() }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::live::ProxyLive;
+use super::super::targets::fetch::{self, EXPORTER_BYTES_MAX, NodeChoice};
+use super::super::targets::{ScrapeKind, ScrapePlan, ScrapeTarget, TargetPlace};
 use super::child::{ChildPlace, ChildScopes};
 use super::exporter::ExporterSeries;
-use super::fetch::{self, EXPORTER_BYTES_MAX, NodeChoice};
-use super::{ScrapeKind, ScrapePlan, ScrapeTarget, TargetPlace};
-use crate::protocols::proxy::live::ProxyLive;
 
 /// Longest pause while a target does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -81,7 +81,7 @@ async fn ask(
                 Some(TargetValues::Child(child)) => child.choice(),
                 _ => NodeChoice::Whole,
             };
-            (ScrapeKind::Proxy, fetch::node_jobs(node, client, live.scrapes.lineage(), choice).await?)
+            (ScrapeKind::Proxy, fetch::node_jobs(node, client, live.targets.lineage(), choice).await?)
         }
         TargetPlace::Node(node, None) => return Err(format!("{node} has not joined")),
         TargetPlace::Address(address) => {
@@ -94,7 +94,7 @@ async fn ask(
                 }
             };
             let answer = match kind {
-                ScrapeKind::Proxy => fetch::jobs(address, plan.reach, live.scrapes.lineage()).await?,
+                ScrapeKind::Proxy => fetch::jobs(address, plan.reach, live.targets.lineage()).await?,
                 ScrapeKind::Prometheus => fetch::get(address, plan.reach, "/metrics", EXPORTER_BYTES_MAX).await?,
             };
             (kind, answer)

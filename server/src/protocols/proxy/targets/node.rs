@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use url::Url;
 
-use super::super::live::{NODES_PREFIX, ProxyLive};
+use super::super::tags::is_node;
 use super::records::TargetRecord;
-use super::{ProxyScrapes, ScrapeKind, ScrapeTarget, TargetPlace, fetch};
+use super::{ProxyTargets, ScrapeKind, ScrapeTarget, TargetPlace, fetch};
 use crate::client::{Address, Client, ClientError};
 use crate::tls::Trust;
 use crate::token::Token;
@@ -76,27 +77,16 @@ impl PolledNodes {
     }
 }
 
-/// Whether a target is a node of our own job: others have a port.
-pub fn is_node(target: &str) -> bool {
-    !target.contains(':')
-}
-
-/// What stands before the metrics of what a target counts.
-pub fn prefix_of(target: &str) -> &'static str {
-    if is_node(target) { NODES_PREFIX } else { "" }
-}
-
-impl ProxyScrapes {
-    /// Has every node polled that counts something, for ever.
-    pub async fn follow_nodes(&self, live: &ProxyLive) {
-        let Some(nodes) = &live.options.nodes else { return };
+impl ProxyTargets {
+    /// Has every node polled that counts something, every `period`, for ever.
+    pub async fn follow_nodes(&self, nodes: &PolledNodes, period: Duration) {
         let mut counting = nodes.counting.clone();
         let mut met = CountingNodes::new();
         loop {
             let now = counting.borrow_and_update().clone();
             for (name, node) in now.iter().filter(|(name, node)| met.get(*name) != Some(*node)) {
                 match nodes.client(node) {
-                    Ok(client) => self.meet(live, name, client),
+                    Ok(client) => self.meet(name, client, period),
                     Err(error) => tracing::error!(%error, node = %name, "what a node counts is missing from the sums"),
                 }
             }
@@ -111,7 +101,7 @@ impl ProxyScrapes {
     }
 
     /// A node is there, perhaps at another place than before.
-    fn meet(&self, live: &ProxyLive, name: &Arc<str>, client: Client) {
+    fn meet(&self, name: &Arc<str>, client: Client, period: Duration) {
         let target = {
             let mut targets = self.targets();
             let number = super::next_number(&targets);
@@ -124,7 +114,7 @@ impl ProxyScrapes {
         {
             let mut status = target.lock();
             status.place = TargetPlace::Node(Arc::clone(name), Some(client));
-            (status.kind, status.period, status.is_polled) = (Some(ScrapeKind::Proxy), live.options.period, true);
+            (status.kind, status.period, status.is_polled) = (Some(ScrapeKind::Proxy), period, true);
         }
         target.keep(&self.state);
         target.wake.notify_one();

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::super::live::ProxyLive;
-use super::super::scrapes::{TargetAddress, fetch};
-use super::ProxyTree;
+use super::super::targets::{TargetAddress, fetch};
+use super::super::tree::TreePlace;
 
 /// Longest that all of it may take.
 const LEAVE_MAX: Duration = Duration::from_secs(6);
@@ -15,20 +15,10 @@ const POLL_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How much later than its period a parent may poll.
 const POLL_LATE_MAX: Duration = Duration::from_millis(500);
 
-/// Where this server stands in a tree.
-#[derive(Clone, Debug)]
-pub struct TreePlace {
-    pub root: TargetAddress,
-    pub parent: TargetAddress,
-    /// How it is called there, as a part of a query.
-    pub own: String,
-    /// How often it is polled.
-    pub period: Duration,
-}
-
-/// Leaves, within [`LEAVE_MAX`].
-pub async fn leave(live: &ProxyLive, standing: &TreePlace) {
-    if tokio::time::timeout(LEAVE_MAX, hand_on(live, standing)).await.is_err() {
+/// Tells who stands above that this server goes, after what it counted last is handed on; within [`LEAVE_MAX`].
+pub async fn leave(live: &ProxyLive) {
+    let Some(standing) = live.tree.standing() else { return };
+    if tokio::time::timeout(LEAVE_MAX, hand_on(live, &standing)).await.is_err() {
         tracing::warn!(parent = %standing.parent, "this server stops before its parent has all that it counted");
     }
 }
@@ -55,25 +45,5 @@ async fn tell(above: &TargetAddress, own: &str) {
         Ok(_) => tracing::info!(%above, "this server left its tree"),
         // Older originals know no such call.
         Err(why) => tracing::info!(%above, %why, "who stands above does not know that this server left"),
-    }
-}
-
-impl ProxyTree {
-    fn is_polled_by_ours(&self) -> bool {
-        self.is_polled_by_ours.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Until somebody polled at `time` or later.
-    async fn polled_since(&self, time: Duration) {
-        loop {
-            let polled = self.polled.notified();
-            tokio::pin!(polled);
-            // From here on it is heard.
-            polled.as_mut().enable();
-            if self.polled_at() > time {
-                return;
-            }
-            polled.await;
-        }
     }
 }

@@ -1,13 +1,15 @@
 //! Being a child of another proxy (`-r`): asks it for a parent, and the parent to poll us. It asks again while that does
 //! not succeed, and once nobody polls us any more: a parent that was started anew knows nothing of us.
 
+mod leave;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::live::ProxyLive;
-use super::super::scrapes::{TargetAddress, fetch};
-use super::TreePlace;
+pub use self::leave::leave;
+use super::live::ProxyLive;
+use super::targets::{TargetAddress, fetch};
+use super::tree::TreePlace;
 
 /// How long an original waits before it joins: its root may be starting.
 const FIRST_WAIT: Duration = Duration::from_secs(3);
@@ -18,8 +20,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const SILENCE_PERIODS: u32 = 10;
 
-/// Stands below `root` for as long as this server runs.
-pub async fn climb(live: &Arc<ProxyLive>, root: &TargetAddress, period: Duration) {
+/// Stands below another proxy for as long as this server runs, where that is wanted.
+pub async fn climb(live: &ProxyLive) {
+    let Some((root, period)) = &live.options.root else { return };
+    let period = *period;
     tokio::time::sleep(FIRST_WAIT).await;
     let mut failures: u32 = 0;
     loop {
@@ -42,7 +46,7 @@ pub async fn climb(live: &Arc<ProxyLive>, root: &TargetAddress, period: Duration
 }
 
 /// The parent that it has now.
-async fn join(live: &Arc<ProxyLive>, root: &TargetAddress, period: Duration) -> Result<TargetAddress, String> {
+async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Result<TargetAddress, String> {
     let places = tokio::time::timeout(PAUSE_MAX, root.resolve()).await;
     let places = places.map_err(|_| format!("the name of {root} is not found"))??;
     let own = own_address(live, places.first().map_or(Ipv4Addr::LOCALHOST.into(), |place| place.ip()))?;
