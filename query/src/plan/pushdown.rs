@@ -134,28 +134,30 @@ pub(super) async fn finish_named(
 /// Makes final values of some rows.
 pub(super) fn add(aggregator: Aggregator, batch: &RecordBatch, groups: &Groups, lines: &mut AnswerLines) -> Result<()> {
     let names = named(batch, "group").as_string_view();
-    let times = named(batch, "ts").as_primitive::<TimestampMicrosecondType>();
+    let times = named(batch, "ts").as_primitive::<TimestampMicrosecondType>().values();
     let real = named(batch, "real").as_boolean();
     let value = final_value(aggregator, batch);
+    // Rows of one leaf have the same text at the same place, and those of several leaves have not.
+    let views = names.views();
+    let has_name_of = |row: usize, other: usize| views[row] == views[other] || names.value(row) == names.value(other);
     let mut group = None;
     let mut next = 0;
     while next < batch.num_rows() {
         let row = next;
-        let name = names.value(row);
         next += 1;
         // A sum that one float cannot hold is on several rows.
-        while next < batch.num_rows() && times.value(next) == times.value(row) && names.value(next) == name {
+        while next < batch.num_rows() && times[next] == times[row] && has_name_of(next, row) {
             next += 1;
         }
         if !real.value(row) {
             continue;
         }
         let place = match group {
-            Some((last, place)) if last == name => place,
-            _ => groups.find(name)?,
+            Some((last, place)) if has_name_of(last, row) => place,
+            _ => groups.find(names.value(row))?,
         };
-        group = Some((name, place));
-        lines.push(place, Timestamp::from_micros(times.value(row)), Value::Float(value(row..next)))?;
+        group = Some((row, place));
+        lines.push(place, Timestamp::from_micros(times[row]), Value::Float(value(row..next)))?;
     }
     Ok(())
 }
