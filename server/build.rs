@@ -5,6 +5,8 @@
 //!   memory that no two processes share. Stack, heap and libraries stay at random addresses.
 //! * With equal functions once. Generic code is compiled for each type, and much of it comes out equal. Only LLD can do
 //!   this, which `rustc` from rustup brings along for this target and uses. That of a distribution may do without.
+//! * With functions that often run side by side, where the compiler was told which they are, as `./release` does: so
+//!   little of the file is in memory.
 
 use std::env;
 use std::path::Path;
@@ -18,6 +20,7 @@ fn main() {
     }
     if target == "x86_64-unknown-linux-gnu" && !has_own_linker() && has_lld() {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
+        println!("cargo::rustc-link-arg-bins=-Wl,-z,keep-text-section-prefix");
     }
 }
 
@@ -26,7 +29,10 @@ fn has_own_linker() -> bool {
     const LINKER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER";
     println!("cargo::rerun-if-env-changed={LINKER}");
     let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
-    env::var_os(LINKER).is_some() || flags.contains("link") || env::var_os("RUSTC_LINKER").is_some()
+    // Not in a path, such as that of a profile.
+    let mut names = flags.split('\x1f').map(|flag| flag.trim_start_matches("-C").trim_start());
+    let is_chosen = names.any(|name| name.starts_with("link") && !name.starts_with("link-dead-code"));
+    env::var_os(LINKER).is_some() || is_chosen || env::var_os("RUSTC_LINKER").is_some()
 }
 
 /// Whether LLD came with the compiler, where the compiler looks for it.

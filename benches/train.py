@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""What a release is to be fast at, done once by an instrumented telem: ./release measures with it what runs how often.
+
+    benches/train.py TELEM      about two minutes
+
+All parts of the product that carry samples or answers take their turn: samples by line protocol, put, the client protocol
+and collectors; dashboards' questions and SQL in memory, from files and over nodes; merging, export, import and replay;
+clients of Metric Proxy. What never runs here is made small instead of fast. Needs Python alone; servers listen on
+loopback and are ended.
+"""
+
+import argparse
+import gzip
+import http.client
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+START, STEP_S, STEPS = 1_767_225_600, 10, 360
+HOSTS, METRICS = 60, 20
+PATIENCE_S = 300
+JSON = {"Content-Type": "application/json"}
+#: How often each question of a dashboard is asked.
+ASKED = 30
+
+
+def run(*command, **more):
+    print("$", *command, flush=True)
+    subprocess.run([str(part) for part in command], check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL, **more)
+
+
+class Server:
+    """A telem that listens, until it is told to stop."""
+
+    def __init__(self, *command):
+        print("$", *command, flush=True)
+        self.process = subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if found := re.search(r"listening on http://(127\.0\.0\.1:\d+)", line):
+                self.address = found[1]
+                break
+        else:
+            raise SystemExit(f"{command[0]} does not listen: exit status {self.process.wait()}")
+        self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
+
+    def ask(self, path, body=None, headers=None):
+        self.connection.request("GET" if body is None else "POST", path, body, headers or {})
+        answer = self.connection.getresponse()
+        told = answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"{path}: {answer.status} {told[:300]}")
+        return told
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=PATIENCE_S)
+
+
+def rows(jitter_ms):
+    """Time in ms, metric, host and value: walks with two decimals, counters and memory in pages."""
+    draw = random.Random(jitter_ms)
+    values = [[draw.uniform(0, 100) for _ in range(METRICS)] for _ in range(HOSTS)]
+    for step in range(STEPS):
+        for host, of_host in enumerate(values):
+            time_ms = (START + step * STEP_S) * 1_000 + (draw.randrange(jitter_ms) if jitter_ms else 0)
+            for metric in range(METRICS):
+                match metric % 3:
+                    case 0:
+                        of_host[metric] = round(of_host[metric] + draw.gauss(0, 1), 2)
+                    case 1:
+                        of_host[metric] = int(of_host[metric]) + draw.randrange(50_000)
+                    case 2:
+                        of_host[metric] = 4_096 * draw.randrange(8_000)
+                yield time_ms, f"m{metric}", f"h{host}", of_host[metric]
+
+
+def parts(items, length):
+    part = []
+    for item in items:
+        part.append(item)
+        if len(part) == length:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def load(server):
+    """The same by two protocols, packed and plain."""
+    for at, part in enumerate(parts(rows(0), 2_000)):
+        lines = "".join(f"{m},host={h} value={v}{'i' if isinstance(v, int) else ''} {t}\n" for t, m, h, v in part)
+        body = lines.encode()
+        packed = {"Content-Encoding": "gzip"} if at % 4 == 0 else {}
+        server.ask("/write?precision=ms", gzip.compress(body, 1) if packed else body, packed)
+    for part in parts(rows(900), 500):
+        points = [{"metric": f"put.{m}", "timestamp": t, "value": v, "tags": {"host": h}} for t, m, h, v in part]
+        server.ask("/api/put?details", json.dumps(points).encode(), JSON)
+
+
+def dashboard(server):
+    """What panels ask, each time of others."""
+    draw = random.Random(5)
+    every = {"tagk": "host", "type": "wildcard", "filter": "*", "groupBy": True}
+    for _ in range(ASKED):
+        metric = f"{draw.choice(['', 'put.'])}m{draw.randrange(METRICS)}"
+        host = {"tagk": "host", "type": "literal_or", "filter": f"h{draw.randrange(HOSTS)}", "groupBy": False}
+        for queries in (
+            [{"metric": metric, "aggregator": "none", "filters": [host]}],
+            [{"metric": metric, "aggregator": "avg", "downsample": "1m-avg"}],
+            [{"metric": metric, "aggregator": "max", "downsample": "5m-max", "filters": [every]}],
+            [{"metric": metric, "aggregator": "avg", "downsample": "1m-avg", "filters": [every]}],
+            [{"metric": metric, "aggregator": "sum", "downsample": "1m-first", "rate": True}],
+            [{"metric": metric, "aggregator": "p95", "downsample": "5m-p99"}],
+            [{"metric": f"m{at}", "aggregator": "avg", "downsample": "1m-avg"} for at in range(5)],
+        ):
+            asked = {"start": START * 1_000, "end": (START + 3_600) * 1_000 - 1, "queries": queries}
+            server.ask("/api/query", json.dumps(asked), JSON)
+        server.ask("/api/query/last", json.dumps({"queries": [{"metric": metric}], "resolveNames": True}), JSON)
+        server.ask("/api/suggest?type=metrics&max=100")
+    for sql in (
+        "SELECT quantile_cont(value, 0.99) AS p99 FROM m3",
+        "SELECT ts, host, value FROM m0 WHERE value > 90",
+        "SELECT ts, host, value FROM m3 WHERE value > 90 AND host = 'h7' ORDER BY ts LIMIT 100",
+        "SELECT host, max(value), avg(value), count(*) FROM m6 GROUP BY host ORDER BY 2 DESC",
+        "SELECT date_bin(INTERVAL '1 minute', ts) AS t, avg(value) FROM m0 WHERE host IN ('h1', 'h2') GROUP BY 1 ORDER BY 1",
+        "SELECT metric, tags['host'] AS host, last(value, ts) FROM samples GROUP BY 1, 2",
+        "SELECT metric, count(*) AS samples, round(avg(value), 4) AS average FROM samples GROUP BY metric ORDER BY 2 DESC",
+        "SELECT a.ts, a.value - b.value AS difference FROM m0 a JOIN m0 b ON a.ts = b.ts WHERE a.host = 'h1' AND b.host = 'h2'",
+    ):
+        for _ in range(ASKED // 3):
+            server.ask("/api/sql", sql)
+        server.ask("/api/sql?format=csv", sql)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("telem", type=pathlib.Path)
+    telem = parser.parse_args().telem.resolve()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="telem-train") as place:
+        place = pathlib.Path(place)
+        data, saved, client = place / "data", place / "saved", {"PYTHONPATH": str(HERE.parent / "clients/python")}
+        server = Server(telem, "serve", "--data", data, "--listen", "127.0.0.1:0", "--level", "2")
+        load(server)
+        dashboard(server)
+        server.stop()
+        for command in (["info"], ["check"], ["compact"], ["ls"], ["export", "-o", place / "all.parquet"]):
+            run(telem, command[0], data, *command[1:])
+        run(telem, "import", place / "all.parquet", "--save", place / "imported")
+        server = Server(telem, "replay", data, "--listen", "127.0.0.1:0")
+        dashboard(server)
+        server.stop()
+        # A job with a client that steers itself, and one of three nodes.
+        job = [sys.executable, HERE.parent / "examples/ai_in_the_loop.py", "--quick"]
+        run(telem, "run", "--level", "4", "--interval", "200ms", "--save", saved, "--", *job, env={**os.environ, **client})
+        run(telem, "run", "--local", "3", "--level", "2", "--interval", "100ms", "--save", place / "nodes", "--", "sleep", "5")
+        for question in ("SELECT host, max(value) FROM node_load1 GROUP BY host", "SELECT * FROM metrics"):
+            run(telem, "sql", place / "nodes", question)
+        # What else is measured, a little of each.
+        run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 100, "--hosts", 200)
+        writing = ["--writing", 20_000, "--clients", 2, "--seconds", 4]
+        run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 40, "--hosts", 200, *writing)
+        run(HERE / "frames.py", "--telem", telem, "--samples", 300_000)
+        run(HERE / "proxy/server.py", telem, "--quick")
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
