@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """What a release is to be fast at, done once by an instrumented telem: ./release measures with it what runs how often.
 
-    benches/train.py TELEM      about two minutes
+    benches/train.py TELEM            about a minute, and two where telem counts
+    benches/train.py TELEM --quick    seconds: does it work here?
 
-All parts of the product that carry samples or answers take their turn: samples by line protocol, put, the client protocol
-and collectors; dashboards' questions and SQL in memory, from files and over nodes; merging, export, import and replay;
-clients of Metric Proxy. What never runs here is made small instead of fast. Needs Python alone; servers listen on
-loopback and are ended.
+All parts of the product that carry samples or answers take their turn: samples by line protocol, put, the client
+protocol and collectors; dashboards' questions and SQL in memory, from files and over nodes; merging, export, import and
+replay; clients of Metric Proxy. What never runs here is made small instead of fast. Needs Python alone; servers listen
+on loopback and are ended.
 """
 
 import argparse
+import dataclasses
 import gzip
 import http.client
 import json
@@ -24,12 +26,22 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-START, STEP_S, STEPS = 1_767_225_600, 10, 360
-HOSTS, METRICS = 60, 20
+START, STEP_S = 1_767_225_600, 10
+METRICS = 20
 PATIENCE_S = 300
 JSON = {"Content-Type": "application/json"}
-#: How often each question of a dashboard is asked.
-ASKED = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Amount:
+    """How much of everything. Each question of a dashboard is asked so often."""
+
+    hosts: int
+    steps: int
+    asked: int
+
+
+WHOLE, QUICK = Amount(60, 360, 30), Amount(6, 12, 3)
 
 
 def run(*command, **more):
@@ -64,11 +76,11 @@ class Server:
         self.process.communicate(timeout=PATIENCE_S)
 
 
-def rows(jitter_ms):
+def rows(amount, jitter_ms):
     """Time in ms, metric, host and value: walks with two decimals, counters and memory in pages."""
     draw = random.Random(jitter_ms)
-    values = [[draw.uniform(0, 100) for _ in range(METRICS)] for _ in range(HOSTS)]
-    for step in range(STEPS):
+    values = [[draw.uniform(0, 100) for _ in range(METRICS)] for _ in range(amount.hosts)]
+    for step in range(amount.steps):
         for host, of_host in enumerate(values):
             time_ms = (START + step * STEP_S) * 1_000 + (draw.randrange(jitter_ms) if jitter_ms else 0)
             for metric in range(METRICS):
@@ -93,25 +105,25 @@ def parts(items, length):
         yield part
 
 
-def load(server):
+def load(server, amount):
     """The same by two protocols, packed and plain."""
-    for at, part in enumerate(parts(rows(0), 2_000)):
+    for at, part in enumerate(parts(rows(amount, 0), 2_000)):
         lines = "".join(f"{m},host={h} value={v}{'i' if isinstance(v, int) else ''} {t}\n" for t, m, h, v in part)
         body = lines.encode()
         packed = {"Content-Encoding": "gzip"} if at % 4 == 0 else {}
         server.ask("/write?precision=ms", gzip.compress(body, 1) if packed else body, packed)
-    for part in parts(rows(900), 500):
+    for part in parts(rows(amount, 900), 500):
         points = [{"metric": f"put.{m}", "timestamp": t, "value": v, "tags": {"host": h}} for t, m, h, v in part]
         server.ask("/api/put?details", json.dumps(points).encode(), JSON)
 
 
-def dashboard(server):
+def dashboard(server, amount):
     """What panels ask, each time of others."""
     draw = random.Random(5)
     every = {"tagk": "host", "type": "wildcard", "filter": "*", "groupBy": True}
-    for _ in range(ASKED):
+    for _ in range(amount.asked):
         metric = f"{draw.choice(['', 'put.'])}m{draw.randrange(METRICS)}"
-        host = {"tagk": "host", "type": "literal_or", "filter": f"h{draw.randrange(HOSTS)}", "groupBy": False}
+        host = {"tagk": "host", "type": "literal_or", "filter": f"h{draw.randrange(amount.hosts)}", "groupBy": False}
         for queries in (
             [{"metric": metric, "aggregator": "none", "filters": [host]}],
             [{"metric": metric, "aggregator": "avg", "downsample": "1m-avg"}],
@@ -130,12 +142,12 @@ def dashboard(server):
         "SELECT ts, host, value FROM m0 WHERE value > 90",
         "SELECT ts, host, value FROM m3 WHERE value > 90 AND host = 'h7' ORDER BY ts LIMIT 100",
         "SELECT host, max(value), avg(value), count(*) FROM m6 GROUP BY host ORDER BY 2 DESC",
-        "SELECT date_bin(INTERVAL '1 minute', ts) AS t, avg(value) FROM m0 WHERE host IN ('h1', 'h2') GROUP BY 1 ORDER BY 1",
+        "SELECT time_bucket('1m', ts) AS t, avg(value) FROM m0 WHERE host IN ('h1', 'h2') GROUP BY 1 ORDER BY 1",
         "SELECT metric, tags['host'] AS host, last(value, ts) FROM samples GROUP BY 1, 2",
-        "SELECT metric, count(*) AS samples, round(avg(value), 4) AS average FROM samples GROUP BY metric ORDER BY 2 DESC",
-        "SELECT a.ts, a.value - b.value AS difference FROM m0 a JOIN m0 b ON a.ts = b.ts WHERE a.host = 'h1' AND b.host = 'h2'",
+        "SELECT metric, count(*) AS samples, round(avg(value), 4) AS average FROM samples GROUP BY 1 ORDER BY 2",
+        "SELECT a.ts, a.value - b.value FROM m0 a JOIN m0 b ON a.ts = b.ts WHERE a.host = 'h1' AND b.host = 'h2'",
     ):
-        for _ in range(ASKED // 3):
+        for _ in range(amount.asked // 3):
             server.ask("/api/sql", sql)
         server.ask("/api/sql?format=csv", sql)
 
@@ -143,27 +155,57 @@ def dashboard(server):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("telem", type=pathlib.Path)
-    telem = parser.parse_args().telem.resolve()
+    parser.add_argument("--quick", action="store_true", help="a little of each part that is its own")
+    given = parser.parse_args()
+    telem, amount = given.telem.resolve(), QUICK if given.quick else WHOLE
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="telem-train") as place:
         place = pathlib.Path(place)
         data, saved, client = place / "data", place / "saved", {"PYTHONPATH": str(HERE.parent / "clients/python")}
         server = Server(telem, "serve", "--data", data, "--listen", "127.0.0.1:0", "--level", "2")
-        load(server)
-        dashboard(server)
+        load(server, amount)
+        dashboard(server, amount)
         server.stop()
         for command in (["info"], ["check"], ["compact"], ["ls"], ["export", "-o", place / "all.parquet"]):
             run(telem, command[0], data, *command[1:])
         run(telem, "import", place / "all.parquet", "--save", place / "imported")
         server = Server(telem, "replay", data, "--listen", "127.0.0.1:0")
-        dashboard(server)
+        dashboard(server, amount)
         server.stop()
         # A job with a client that steers itself, and one of three nodes.
         job = [sys.executable, HERE.parent / "examples/ai_in_the_loop.py", "--quick"]
-        run(telem, "run", "--level", "4", "--interval", "200ms", "--save", saved, "--", *job, env={**os.environ, **client})
-        run(telem, "run", "--local", "3", "--level", "2", "--interval", "100ms", "--save", place / "nodes", "--", "sleep", "5")
+        run(
+            telem,
+            "run",
+            "--level",
+            "4",
+            "--interval",
+            "200ms",
+            "--save",
+            saved,
+            "--",
+            *job,
+            env={**os.environ, **client},
+        )
+        run(
+            telem,
+            "run",
+            "--local",
+            "3",
+            "--level",
+            "2",
+            "--interval",
+            "100ms",
+            "--save",
+            place / "nodes",
+            "--",
+            "sleep",
+            "1" if given.quick else "5",
+        )
         for question in ("SELECT host, max(value) FROM node_load1 GROUP BY host", "SELECT * FROM metrics"):
             run(telem, "sql", place / "nodes", question)
+        if given.quick:
+            return
         # What else is measured, a little of each.
         run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 100, "--hosts", 200)
         writing = ["--writing", 20_000, "--clients", 2, "--seconds", 4]

@@ -328,3 +328,11 @@ def test_the_questions_of_a_dashboard_are_asked_while_samples_come_in():
     assert len(rows) == 8
     assert not any("last" in row for row in rows)
     assert "| questions a second |" in done.stdout
+
+
+def test_what_a_release_is_optimised_for_works(tmp_path):
+    """./release measures telem with it."""
+    command = [BENCHES / "train.py", TELEM, "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
