@@ -12,6 +12,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use axum::routing::any;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 
@@ -68,6 +69,7 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
         paths = paths.merge(Arc::clone(protocol).routes());
     }
     let http = paths
+        .route(REMOTE_WRITE, any(no_remote_write))
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(CatchPanicLayer::custom(panicked))
@@ -91,6 +93,15 @@ fn unharmed(listener: OwnListener) -> OwnListener {
         other => other,
     };
     OwnListener { language, ..listener }
+}
+
+/// Where Prometheus and its agent write to what stores their samples. OpenTSDB's API, whose path it is, has no words for it.
+const REMOTE_WRITE: &str = "/api/v1/write";
+
+async fn no_remote_write() -> ApiError {
+    let what = "telem takes no remote write of Prometheus: it polls exporters itself (/join?to=HOST:PORT, or `telem proxy \
+                -s HOST:PORT`), and takes line protocol (POST /write) and OpenTSDB's put (POST /api/put)";
+    ApiError::new(StatusCode::NOT_FOUND, what)
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

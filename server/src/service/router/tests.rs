@@ -17,6 +17,13 @@ async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
     let answer = served.get("/nothing/here").await;
     assert_eq!((answer.status, answer.header("content-type")), (404, "application/json; charset=UTF-8"));
     assert_eq!(answer.text(), r#"{"error":{"code":404,"message":"nothing is served at '/nothing/here'"}}"#);
+    let answer = served.post("/api/v1/write", "remote write").await;
+    assert_eq!(answer.status, 404);
+    assert!(
+        answer.text().contains("takes no remote write of Prometheus: it polls exporters itself"),
+        "{}",
+        answer.text()
+    );
     let answer = served.get("/api/sql").await;
     assert_eq!((answer.status, answer.header("allow")), (405, "POST"));
     assert!(answer.text().contains("does not answer to GET; the header Allow says to what"), "{}", answer.text());
