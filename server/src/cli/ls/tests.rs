@@ -2,6 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use arrow::array::AsArray;
 use serde_json::json;
 use telem_engine::disk::{Disk, OsDisk, ReadFile, WriteFile};
 use telem_engine::{Db, DbGlance, Durability, MetaChange, Options, SampleBatch, SeriesKey, TagSet, Value};
@@ -29,6 +30,13 @@ fn an_empty_list_says_whether_there_are_runs() {
         "none of 12 runs below runs has state=done; a state is one of completed, failed, killed, ended, running, \
          unfinished, broken"
     );
+}
+
+#[test]
+fn numbers_of_samples_are_grouped_and_end_below_each_other() {
+    let counted = counts([Some(12), None, Some(1_234_567)].into_iter());
+    let counted: Vec<Option<&str>> = counted.as_string::<i32>().iter().collect();
+    assert_eq!(counted, [Some("       12"), None, Some("1,234,567")]);
 }
 
 /// A saved run's part of one node: samples of `loss`, the last of them `last`.
