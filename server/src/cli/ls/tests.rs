@@ -10,6 +10,7 @@ use telem_engine::{Db, DbGlance, Durability, MetaChange, Options, SampleBatch, S
 use telem_engine::Timestamp;
 
 use super::*;
+use crate::testing::first_column;
 
 const DAY: i64 = 86_400;
 
@@ -30,6 +31,11 @@ fn an_empty_list_says_whether_there_are_runs() {
         "none of 12 runs below runs has state=done; a state is one of completed, failed, killed, ended, running, \
          unfinished, broken"
     );
+}
+
+#[test]
+fn the_page_of_runs_lists_every_state() {
+    assert_eq!(first_column("runs.md", "| state |"), STATES);
 }
 
 #[test]
