@@ -70,6 +70,7 @@ const RECIPES: [Recipe; 7] = [
             ("tests/NAME.rs", "compact"),
             ("tests/it.rs", "mod compact;"),
             ("tests/pages.rs", "help"),
+            ("tests/limits/option_tables.rs", "fn meaning("),
         ],
     },
     Recipe {

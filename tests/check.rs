@@ -100,6 +100,8 @@ fn samples_that_cannot_be_read_are_named_and_the_others_stay() {
     let damaged = fs::read(&segment).unwrap();
     let checked: Json = serde_json::from_slice(&check(&database, &["--json"]).stdout).unwrap();
     assert_eq!((&checked["sound"], &checked["repair"]["done"]), (&json!(false), &json!(false)));
+    let said = text(&check(&database, &[]));
+    assert!(said.contains(" samples from 20") && !said.contains("External"), "{said}");
     let lost = &checked["repair"]["losses"][0];
     assert_eq!(lost["kind"], "rows", "{checked:#}");
     assert!(lost["series"][0]["series"].is_string() && lost["samples"].as_i64().unwrap() > 0, "{checked:#}");

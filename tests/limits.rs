@@ -1,5 +1,7 @@
 //! The pages of limits are made from the limits, and what pages say of options is what the command line knows.
 
+mod option_tables;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -111,6 +113,20 @@ fn page() -> String {
     page
 }
 
+/// Fails unless the table `name` of a page is `made`; UPDATE_EXPECT=1 writes it there.
+fn stands_on(page: &str, name: &str, made: &str) {
+    let path = root().join(page);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (from, to) = (format!("<!-- made from the code: {name} -->\n"), "<!-- end -->\n");
+    let (before, rest) = text.split_once(&from).unwrap_or_else(|| panic!("{page} lacks '{from}'"));
+    let (found, after) = rest.split_once(to).unwrap_or_else(|| panic!("{page} lacks '{to}'"));
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, format!("{before}{from}{made}{to}{after}")).unwrap();
+    } else {
+        assert_eq!(found, made, "{page}: UPDATE_EXPECT=1 writes it anew");
+    }
+}
+
 /// UPDATE_EXPECT=1 writes it anew.
 #[test]
 fn the_page_of_limits_says_what_the_limits_are() {
@@ -121,22 +137,13 @@ fn the_page_of_limits_says_what_the_limits_are() {
 #[test]
 fn tables_of_limits_on_other_pages_say_what_the_limits_are() {
     for TablePlace { page, name, head, rows } in places() {
-        let path = root().join(page);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let (from, to) = (format!("<!-- made from the code: {name} -->\n"), "<!-- end -->\n");
-        let (before, rest) = text.split_once(&from).unwrap_or_else(|| panic!("{page} lacks '{from}'"));
-        let (found, after) = rest.split_once(to).unwrap_or_else(|| panic!("{page} lacks '{to}'"));
         let mut made = head.to_owned();
         for LimitRow { what, default, over_it, flag } in rows {
             let flag = flag.map(|flag| format!(" (`{flag}`)")).unwrap_or_default();
             let over_it = if over_it.is_empty() { over_it } else { format!(" {over_it}") };
             writeln!(made, "| {what} | {default}{flag} |{over_it} |").unwrap();
         }
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&path, format!("{before}{from}{made}{to}{after}")).unwrap();
-        } else {
-            assert_eq!(found, made, "{page}: UPDATE_EXPECT=1 writes it anew");
-        }
+        stands_on(page, name, &made);
     }
 }
 

@@ -196,7 +196,7 @@ impl Check<'_> {
     fn missing_wal(&mut self, manifest: &Manifest, found: &[(u64, PathBuf)], list: &WalList) {
         let newest = manifest.segments.iter().map(|entry| entry.last).max();
         let since = newest.map_or("all that was ever appended".to_owned(), |last| {
-            let last = Timestamp::from_micros(last);
+            let last = Timestamp::from_micros(last).utc();
             format!("what was appended since the last flush; the newest sample that is left in segments is of {last}")
         });
         for entry in list.from(manifest.first_wal) {
@@ -282,7 +282,10 @@ impl Check<'_> {
         let last = runs.iter().map(|run| run.last).max();
         let expected = (Some(Timestamp::from_micros(entry.first)), Some(Timestamp::from_micros(entry.last)));
         if (first, last) != expected {
-            let show = |(first, last): (Option<Timestamp>, Option<Timestamp>)| format!("{first:?} to {last:?}");
+            let show = |(first, last): (Option<Timestamp>, Option<Timestamp>)| {
+                let [first, last] = [first, last].map(|time| time.map_or("none".to_owned(), Timestamp::utc));
+                format!("{first} to {last}")
+            };
             self.wrong(&path, "its first and last time", &show((first, last)), &show(expected));
         }
         self.label(manifest, entry, &path, &loaded);

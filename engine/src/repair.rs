@@ -137,7 +137,7 @@ impl fmt::Display for Loss {
             LossKind::Metadata => write!(f, "{}: metadata of metrics, annotations and the job", self.file)?,
         }
         if let (Some(first), Some(last)) = (self.first, self.last) {
-            write!(f, " from {} to {}", Timestamp::from_micros(first), Timestamp::from_micros(last))?;
+            write!(f, " from {} to {}", Timestamp::from_micros(first).utc(), Timestamp::from_micros(last).utc())?;
         }
         if !self.series.is_empty() {
             let named: Vec<&str> = self.series.iter().take(NAMED_MAX).map(|run| &*run.series).collect();

@@ -21,7 +21,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::guarded::guarded;
+use crate::guarded::{guarded, plainly};
 use crate::segment::blocks::FileBytes;
 use crate::series::{RawKey, SeriesId, SeriesKey, TagSet};
 
@@ -116,7 +116,7 @@ pub fn decode_raw(
     mut take: impl FnMut(SeriesId, &RawKey<'_>) -> Result<()>,
 ) -> Result<()> {
     let unreadable =
-        |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a series file".to_owned());
+        |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", plainly(error), "a series file".to_owned());
     // Parquet's own schema says enough; of the one that Arrow leaves beside it a part that it does not know ends the
     // process.
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::num::NonZeroI64;
 
+use arrow::temporal_conversions::timestamp_us_to_datetime;
+
 /// Microseconds of an hour and of a day.
 pub const HOUR: i64 = 3_600_000_000;
 pub const DAY: i64 = 24 * HOUR;
@@ -46,6 +48,13 @@ impl Timestamp {
     /// Whole seconds since the epoch, rounded towards the past.
     pub const fn seconds(self) -> i64 {
         self.0.div_euclid(1_000_000)
+    }
+
+    /// As people read it: `2026-01-01T10:02:00Z`, with milliseconds or microseconds where it has some. Beyond what a calendar
+    /// has, microseconds since 1970.
+    pub fn utc(self) -> String {
+        timestamp_us_to_datetime(self.0)
+            .map_or_else(|| self.to_string(), |time| time.format("%Y-%m-%dT%H:%M:%S%.fZ").to_string())
     }
 
     pub const fn saturating_add_micros(self, micros: i64) -> Self {
@@ -117,3 +126,6 @@ impl Step {
         if floor == time { time } else { Timestamp(floor.0.saturating_add(self.micros())) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
-//! A router over a database of its own, for tests of request handlers.
+//! A router over a database of its own, for tests of request handlers; and what pages list.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -19,6 +20,16 @@ use crate::cors::Cors;
 use crate::http::body::BodyLimits;
 use crate::service::router::{self, ProtocolOptions};
 use crate::state::{ServerLimits, State, VERSION};
+
+/// The first cells of the table on a page of docs/ whose head begins so, without their backticks.
+pub fn first_column(page: &str, head: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().skip_while(|line| !line.starts_with(head)).skip(2).take_while(|line| line.starts_with('|'));
+    let cells: Vec<String> = rows.map(|row| row.split('|').nth(1).unwrap().trim().replace('`', "")).collect();
+    assert!(!cells.is_empty(), "{page} has no table that begins with {head}");
+    cells
+}
 
 pub struct Served {
     pub state: Arc<State>,

@@ -11,3 +11,15 @@ fn a_panic_of_the_reader_is_a_corrupt_file() {
     );
     assert_eq!(guarded(path, || Ok(5)).ok(), Some(5));
 }
+
+#[test]
+fn what_the_reader_says_has_no_names_of_its_kinds() {
+    use arrow::error::ArrowError;
+    use parquet::errors::ParquetError;
+
+    let of_disk = || ParquetError::External(Box::new(std::io::Error::other("the block at 0 has checksum 1")));
+    assert_eq!(plainly(&of_disk()), "the block at 0 has checksum 1");
+    assert_eq!(plainly(&ArrowError::from(of_disk())), "the block at 0 has checksum 1");
+    assert_eq!(plainly(&ParquetError::General("no such codec".to_owned())), "no such codec");
+    assert_eq!(plainly(&ParquetError::EOF("3 bytes".to_owned())), "an early end: 3 bytes");
+}

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
 use crate::error::{Error, Result};
-use crate::guarded::guarded;
+use crate::guarded::{guarded, plainly};
 use crate::manifest::SeriesEntry;
 use crate::segment::blocks::FileBytes;
 use crate::series::{SeriesId, SeriesKey, TagSet};
@@ -62,10 +62,10 @@ pub fn read(path: &Path, bytes: &[u8]) -> Result<(u32, Vec<SeriesKey>)> {
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let builder =
             ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(Bytes::copy_from_slice(bytes)), options)
-                .map_err(|error| corrupt(error.to_string()))?;
+                .map_err(|error| corrupt(plainly(&error)))?;
         let rows = builder.metadata().file_metadata().num_rows();
-        let mut reader = builder.with_batch_size(1).build().map_err(|error| corrupt(error.to_string()))?;
-        let first = reader.next().transpose().map_err(|error| corrupt(error.to_string()))?;
+        let mut reader = builder.with_batch_size(1).build().map_err(|error| corrupt(plainly(&error)))?;
+        let first = reader.next().transpose().map_err(|error| corrupt(plainly(&error)))?;
         let id = first.as_ref().and_then(|batch| batch.column_by_name("id"));
         let ids = id.and_then(|column| column.as_any().downcast_ref::<UInt32Array>()).filter(|ids| !ids.is_empty());
         let first_id = ids.ok_or_else(|| corrupt("no ids".to_owned()))?.value(0);

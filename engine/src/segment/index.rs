@@ -440,7 +440,9 @@ fn take_times(
             let last = step.checked_mul(i64::from(rows - 1)).and_then(|width| first.checked_add(width));
             match last.filter(|_| step > 0) {
                 Some(last) => Ok((Times::Regular { step }, first, last)),
-                None => Err(bytes.malformed(format!("{rows} rows {step}us apart from {first}us"), "ascending times")),
+                None => {
+                    Err(bytes.malformed(format!("{rows} rows {step} us apart from {}", utc(first)), "ascending times"))
+                }
             }
         }
         TIMES_SHARED => {
@@ -461,11 +463,17 @@ fn take_times(
             let last = last.or_else(|| first.checked_add_unsigned(width));
             match last.filter(|last| *last > first && rows > 1) {
                 Some(last) => Ok((Times::Column, first, last)),
-                None => Err(bytes.malformed(format!("{rows} rows over {width}us from {first}us"), "ascending times")),
+                None => {
+                    Err(bytes.malformed(format!("{rows} rows over {width} us from {}", utc(first)), "ascending times"))
+                }
             }
         }
         other => Err(bytes.malformed(format!("times of form {other}"), "a known form")),
     }
+}
+
+fn utc(micros: i64) -> String {
+    Timestamp::from_micros(micros).utc()
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use super::times::Times;
 use super::{SCALE_MAX, SHIFT_MAX, corrupt, schema};
 use crate::disk::{self, Disk, ReadFile};
 use crate::error::{Error, Result};
-use crate::guarded::guarded;
+use crate::guarded::{guarded, plainly};
 use crate::index::Ids;
 use crate::layout::Layout;
 use crate::manifest::SegmentEntry;
@@ -530,7 +530,7 @@ fn check_schema(path: &Path, metadata: &ArrowReaderMetadata) -> Result<()> {
 
 /// Parquet's errors keep no kind of what the disk said; the message does.
 fn unreadable(path: &Path, error: &dyn fmt::Display) -> Error {
-    corrupt(path, "its Parquet", error.to_string(), "a segment of format 1")
+    corrupt(path, "its Parquet", plainly(error), "a segment of format 1")
 }
 
 mod pages;

@@ -19,7 +19,7 @@ use super::write::EncodedSegment;
 use super::{Run, SegmentWriter, corrupt};
 use crate::disk::InMemory;
 use crate::error::Result;
-use crate::guarded::guarded;
+use crate::guarded::{guarded, plainly};
 use crate::manifest::SegmentEntry;
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
@@ -40,7 +40,7 @@ fn options() -> ArrowReaderOptions {
 pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
     guarded(path, || {
         let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(bytes.clone()), options())
-            .map_err(|error| corrupt(path, "its Parquet footer", error.to_string(), "that of a segment"))?;
+            .map_err(|error| corrupt(path, "its Parquet footer", plainly(&error), "that of a segment"))?;
         label_in(path, reader.metadata().file_metadata(), bytes.len() as u64)
     })
 }
@@ -53,7 +53,7 @@ pub fn label(path: &Path, bytes: &Bytes) -> Result<Label> {
 pub fn rewrite(path: &Path, bytes: &Bytes, label: &Label) -> Result<EncodedSegment> {
     guarded(path, || {
         let unreadable =
-            |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", error.to_string(), "a segment of format 1");
+            |error: &dyn std::fmt::Display| corrupt(path, "its Parquet", plainly(error), "a segment of format 1");
         let reader = ParquetRecordBatchReaderBuilder::try_new_with_options(FileBytes(bytes.clone()), options())
             .and_then(|builder| builder.with_batch_size(BATCH_ROWS).build())
             .map_err(|error| unreadable(&error))?;
@@ -106,7 +106,7 @@ impl RebuiltRun<'_> {
     fn check(&mut self, series: SeriesId, time: Timestamp) -> Result<()> {
         let wrong = |what: &str, found: String, expected: &str| Err(corrupt(self.path, what, found, expected));
         if !self.label.window.contains(time) {
-            return wrong("the time of a row", time.to_string(), "one in its window");
+            return wrong("the time of a row", time.utc(), "one in its window");
         }
         if self.series != Some(series) {
             if !self.known.insert(series) {
@@ -114,7 +114,7 @@ impl RebuiltRun<'_> {
             }
             self.series = Some(series);
         } else if time <= self.last {
-            let found = format!("{time} after {} in series {}", self.last, series.0);
+            let found = format!("{} after {} in series {}", time.utc(), self.last.utc(), series.0);
             return wrong("its order", found, "ascending times in every series");
         }
         self.last = time;

@@ -244,9 +244,9 @@ fn what_the_columns_hold_is_held_against_the_run_index() {
     };
     let cases: [(&str, [Row; 4]); 10] = [
         ("the series of a row", with(1, row(1, 1, 6))),
-        ("the time of a row", with(0, row(0, -1, 5))),
+        ("the time of a row: found 1969-12-31T23:59:59.999999Z, expected 1970-", with(0, row(0, -1, 5))),
         ("the time of a row", with(2, row(0, 3, 7))),
-        ("its order", with(1, row(0, 0, 6))),
+        ("its order: found 1970-01-01T00:00:00Z after 1970-01-01T00:00:00Z in", with(1, row(0, 0, 6))),
         ("the values of series 0", with(0, row(0, 0, 4))),
         ("the values of series 0", with(2, (0, 2, Some(7), Some(0), None))),
         ("the value of a row", with(3, (1, 0, None, None, None))),

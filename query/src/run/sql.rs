@@ -20,7 +20,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
-use datafusion::sql::sqlparser::ast::{Statement as Sql, visit_relations};
+use datafusion::sql::sqlparser::ast::{
+    ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions, Statement as Sql, visit_relations,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::ParserError;
@@ -158,10 +160,30 @@ fn parse(text: &str) -> Result<Statement> {
         DFParserBuilder::new(tokens).with_dialect(&GenericDialect).with_recursion_limit(NESTING_MAX).build()?;
     let mut statements = { parser }.parse_statements()?;
     match (statements.pop_front(), statements.len()) {
-        (Some(statement), 0) => few_tables(statement),
+        (Some(statement), 0) => match filtered_tables(&statement) {
+            Some(question) => parse(&question),
+            None => few_tables(statement),
+        },
         (None, _) => Err(Error::Invalid("the SQL is empty; expected one statement".to_owned())),
         (Some(_), more) => Err(Error::Invalid(format!("{} statements; expected one at a time", more + 1))),
     }
+}
+
+/// `SHOW TABLES LIKE '...'`, which DataFusion refuses, as the question that it stands for.
+fn filtered_tables(statement: &Statement) -> Option<String> {
+    let Statement::Statement(sql) = statement else { return None };
+    let Sql::ShowTables { show_options: ShowStatementOptions { filter_position, .. }, .. } = &**sql else {
+        return None;
+    };
+    let (ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) =
+        filter_position.as_ref()?;
+    let (like, pattern) = match filter {
+        ShowStatementFilter::Like(pattern) => ("LIKE", pattern),
+        ShowStatementFilter::ILike(pattern) => ("ILIKE", pattern),
+        ShowStatementFilter::Where(_) | ShowStatementFilter::NoKeyword(_) => return None,
+    };
+    let pattern = pattern.replace('\'', "''");
+    Some(format!("SELECT * FROM information_schema.tables WHERE table_name {like} '{pattern}'"))
 }
 
 fn is_operator(token: &Token) -> bool {

@@ -395,6 +395,30 @@ async fn names_keep_their_case_and_may_be_anything() {
             +---------------+--------------------+---------------+------------+"#]],
     )
     .await;
+    for like in ["LIKE 'o_d'", "ILIKE 'O%D'"] {
+        check(
+            &asked,
+            &format!("SHOW TABLES {like}"),
+            expect![[r#"
+                +---------------+--------------+------------+------------+
+                | table_catalog | table_schema | table_name | table_type |
+                +---------------+--------------+------------+------------+
+                | telem         | public       | odd        | BASE TABLE |
+                +---------------+--------------+------------+------------+"#]],
+        )
+        .await;
+    }
+    check(
+        &asked,
+        "SHOW TABLES LIKE 'it''s%'",
+        expect![[r#"
+            +---------------+--------------+---------------+------------+
+            | table_catalog | table_schema | table_name    | table_type |
+            +---------------+--------------+---------------+------------+
+            | telem         | public       | it's "quoted" | BASE TABLE |
+            +---------------+--------------+---------------+------------+"#]],
+    )
+    .await;
     check(
         &asked,
         "DESCRIBE Load",

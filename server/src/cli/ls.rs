@@ -154,7 +154,7 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
         ("took".to_owned(), texts(&|row| row.duration_us.map(human::stretch))),
         ("state".to_owned(), texts(&|row| Some(row.state.clone()))),
         ("nodes".to_owned(), whole(&|row| i64::try_from(row.nodes.len()).ok())),
-        ("samples".to_owned(), whole(&|row| i64::try_from(row.samples?).ok())),
+        ("samples".to_owned(), counts(rows.iter().map(|row| row.samples))),
         ("bytes".to_owned(), texts(&|row| Some(human::bytes(row.bytes? as f64)))),
     ];
     if rows.iter().all(|row| row.name.is_none()) {
@@ -181,6 +181,13 @@ fn write_table(rows: &[RunRow], columns: &[String]) -> Result<(), CliFailure> {
     let mut table = TextTable::new(&schema, options, Box::new(io::stdout()));
     table.batch(&batch)?;
     Ok(table.finish(Counted::All)?)
+}
+
+/// Numbers with commas, aligned on the right as other numbers are.
+fn counts(numbers: impl Iterator<Item = Option<u64>>) -> ArrayRef {
+    let texts: Vec<Option<String>> = numbers.map(|number| number.map(human::grouped)).collect();
+    let width = texts.iter().flatten().map(String::len).max().unwrap_or(0);
+    Arc::new(texts.into_iter().map(|text| text.map(|text| format!("{text:>width$}"))).collect::<StringArray>())
 }
 
 fn minute(time: i64) -> String {

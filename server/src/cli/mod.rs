@@ -28,7 +28,6 @@ mod output;
 mod page;
 mod pending;
 mod progress;
-mod protobuf;
 pub(crate) mod proxy;
 mod proxy_options;
 mod proxy_run;
@@ -45,6 +44,7 @@ mod source;
 pub(crate) mod sql;
 pub(crate) mod table;
 mod tail;
+mod tensorboard;
 #[cfg(test)]
 mod tests;
 mod tfrecord;

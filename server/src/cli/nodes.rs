@@ -10,7 +10,7 @@ use telem_engine::{Clock, SystemClock};
 use super::CliFailure;
 use super::table::terminal_width;
 use crate::client::{Address, Client};
-use crate::info::grouped;
+use crate::info::{grouped, human};
 use crate::membership::messages::{LIST, Listed, Liveness};
 
 /// The answer of a server is read up to here.
@@ -154,8 +154,8 @@ fn row(node: &Listed, now_us: i64) -> [String; 14] {
         figures.lag_ms.map_or("-".to_owned(), |lag| format!("{:.1} s", lag as f64 / 1e3)),
         known(figures.samples),
         known(figures.series),
-        bytes(figures.bytes),
-        bytes(figures.memory_bytes),
+        human::bytes(figures.bytes as f64),
+        human::bytes(figures.memory_bytes as f64),
         format!("{:.1} s", figures.cpu_seconds),
         known(figures.leaves),
         node.clock_offset_us.map_or("-".to_owned(), |offset| format!("{:+.1} ms", offset as f64 / 1e3)),
@@ -173,17 +173,6 @@ fn ago(micros: i64) -> String {
         3_600..172_800 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
         _ => format!("{} d", seconds / 86_400),
     }
-}
-
-fn bytes(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1_024.0 && unit + 1 < units.len() {
-        value /= 1_024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
 const CSV_COLUMNS: [&str; 20] = [
@@ -296,9 +285,9 @@ mod tests {
     #[test]
     fn the_table_shows_who_is_there_and_how() {
         expect![[r#"
-            node    state                                  since        lag    samples  series    bytes    memory    cpu  reads    clock  version  url                      last error
-            login1  up, head                               1 h 2 min      -         12       2    900 B  64.0 MiB  0.0 s      0        -  0.1.0    https://login1:4242      -
-            n1      suspect (it does not report any more)  2 min      7.5 s  1,234,567     800  3.0 MiB  50.0 MiB  4.2 s      2  -1.2 ms  0.1.0    https://10.0.0.1:40001/  the disk is full, "really"
+            node    state                                  since        lag    samples  series      bytes   memory    cpu  reads    clock  version  url                      last error
+            login1  up, head                               1 h 2 min      -         12       2  900 bytes  67.1 MB  0.0 s      0        -  0.1.0    https://login1:4242      -
+            n1      suspect (it does not report any more)  2 min      7.5 s  1,234,567     800     3.1 MB  52.4 MB  4.2 s      2  -1.2 ms  0.1.0    https://10.0.0.1:40001/  the disk is full, "really"
         "#]].assert_eq(&table(&nodes(), 3_725_000_000, None));
         let narrow = table(&nodes(), 3_725_000_000, Some(80));
         let plain = narrow.replace("\x1b[1m", "").replace("\x1b[0m", "");

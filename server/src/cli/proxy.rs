@@ -35,16 +35,16 @@ pub struct ProxyCommandArgs {
     /// Port of its HTTP API, on loopback
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_name = "PORT")]
     port: u16,
-    /// Its socket [default: /tmp/metric-proxy-UID.socket]
+    /// Socket of its clients [default: /tmp/metric-proxy-UID.socket]
     #[arg(short, long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Where everything is stored, as --data
+    /// Directory of the database, as --data
     #[arg(short, long, value_name = "DIR", conflicts_with = "data")]
     target_prefix: Option<PathBuf>,
     /// Period in which values become samples, in ms
     #[arg(short = 'S', long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     sampling_period: u64,
-    /// Poll these: HOST:PORT[@MS],...
+    /// Poll these: HOST:PORT[@MS], several with commas
     ///
     /// Other proxies and exporters of Prometheus; every 100 ms, unless MS says otherwise. They are polled again after a
     /// restart.
@@ -52,17 +52,17 @@ pub struct ProxyCommandArgs {
     sub_proxies: Vec<String>,
     /// Be a child of this proxy: HOST:PORT[@MS]
     ///
-    /// It polls every 100 ms, unless MS says otherwise. A path may stand behind the port, as in HOST:PORT/t/TOKEN. While
+    /// It polls every 100 ms, unless MS says otherwise. A path may stand behind the port, as in `HOST:PORT/t/TOKEN`. While
     /// it does not answer, it is asked again.
     #[arg(short = 'r', long, value_name = "ROOT")]
     root_proxy: Option<String>,
-    /// Taken for the sake of old command lines: what is kept, --retention-age and --retention-bytes say
+    /// Taken and ignored: samples go by --retention-age and --retention-bytes
     #[arg(short, long, value_name = "MB", hide_short_help = true)]
     max_trace_size: Option<u64>,
     /// Keep no profiles of jobs
     #[arg(short, long, visible_alias = "inhibit-profile-agreggation", hide_short_help = true)]
     inhibit_profile_aggregation: bool,
-    /// The controller of the ADMIRE project, which telem does not have
+    /// Refused: telem has no controller of the ADMIRE project
     #[arg(short = 'c', long, hide = true)]
     admire_controller: bool,
     /// What is recorded of the node beside: 1 nothing, 2 its hardware, up to 4

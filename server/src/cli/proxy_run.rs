@@ -34,22 +34,18 @@ pub struct ProxyRunArgs {
     listexporters: bool,
     /// What is counted: mpi, strace, finstrument
     ///
-    /// Several with commas. Without it nothing is but what the program counts itself. mpi=FILE names the compiler wrapper of another MPI
-    /// than that of mpicc. An exporter is built when it is used first, and kept in ~/.cache/telem/exporters; the
-    /// command runs without one that cannot be built.
+    /// Several with commas. Without it nothing is but what the program counts itself. mpi=FILE names the compiler wrapper
+    /// of another MPI than that of `mpicc`. An exporter is built when it is used first, and kept in
+    /// ~/.cache/telem/exporters; the command runs without one that cannot be built.
     #[arg(short, long, value_delimiter = ',', value_name = "NAME")]
     exporter: Vec<String>,
-    /// Name of the job [default: the scheduler's]
+    /// Name of the job: sets PROXY_JOB_ID [default: the scheduler's]
     #[arg(short, long, value_name = "ID")]
     jobid: Option<OsString>,
-    /// The server's socket
-    ///
-    /// Without it the one of PROXY_PATH, else /tmp/metric-proxy-UID.socket.
+    /// The server's socket: sets PROXY_PATH [default: /tmp/metric-proxy-UID.socket]
     #[arg(short, long, value_name = "PATH")]
     unixsocket: Option<OsString>,
-    /// Milliseconds between two flushes [default: 1000]
-    ///
-    /// Where neither this nor PROXY_PERIOD is set.
+    /// Milliseconds between two flushes: sets PROXY_PERIOD [default: 1000]
     #[arg(short = 'S', long, value_name = "MS")]
     period: Option<u64>,
     /// The command and its arguments

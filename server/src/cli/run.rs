@@ -64,7 +64,8 @@ pub struct RunArgs {
     tag: Vec<String>,
     /// A setting of the run, or a file of them; may be repeated
     ///
-    /// A file is JSON, YAML (.yaml, .yml) or TOML (.toml). What comes later wins. Objects in objects become names with dots, as in model.depth.
+    /// A file has an object of them, as JSON, YAML (.yaml, .yml) or TOML (.toml). Objects in objects become names with
+    /// dots, as in `model.depth`; lists stay JSON. What comes later wins.
     #[arg(long, value_name = "KEY=VALUE|FILE", hide_short_help = true)]
     config: Vec<String>,
     /// Where to save it, as DIR/NODE [default: ./telem-JOB]

@@ -80,11 +80,13 @@ pub struct ServiceArgs {
 /// What is dropped, a file at a time: here, and with it from the copy of `--save`.
 #[derive(Debug, Args)]
 struct RetentionArgs {
-    /// Drop samples this much older than the newest one, and reject older ones; some stay a quarter longer, or an hour
-    /// [default: keep all]
+    /// Drop samples this much older than the newest one, such as 30d, and reject older ones [default: keep all]
+    ///
+    /// Only whole segments are dropped, so some samples stay a quarter of that longer, or an hour.
     #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = units::age)]
     retention_age: Option<Duration>,
-    /// Drop the oldest samples while the files of the database are larger than this [default: keep all]
+    /// Drop the oldest samples while the files of the database are larger than this, such as 10GiB
+    /// [default: keep all]
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = units::bytes)]
     retention_bytes: Option<usize>,
 }

@@ -31,11 +31,14 @@ pub struct MemoryPart {
 }
 
 impl ServerMemory {
+    /// The parts that the kernel tells.
+    pub(crate) const OF_PROCESS: [PartName; 3] = [OTHER, STACKS, FILES];
+
     /// What is resident, with the parts of the heap that are counted.
     pub(crate) fn new(resident: Resident, mut parts: Vec<(PartName, u64)>) -> ServerMemory {
         let counted: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
         let Resident { heap, stacks, files } = resident;
-        parts.extend([(OTHER, heap.saturating_sub(counted)), (STACKS, stacks), (FILES, files)]);
+        parts.extend(Self::OF_PROCESS.into_iter().zip([heap.saturating_sub(counted), stacks, files]));
         parts.retain(|(_, bytes)| *bytes > 0);
         parts.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         let part = |((name, what), bytes): (PartName, u64)| MemoryPart { part: name.into(), bytes, what: what.into() };

@@ -12,6 +12,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use axum::routing::any;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 
@@ -67,7 +68,8 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
     for protocol in &protocols {
         paths = paths.merge(Arc::clone(protocol).routes());
     }
-    let http = layered(paths.fallback(unknown_path).method_not_allowed_fallback(unknown_method));
+let paths = paths.route(REMOTE_WRITE, any(no_remote_write)).fallback(unknown_path);
+    let http = layered(paths.method_not_allowed_fallback(unknown_method));
     Services {
         http,
         lines: protocols.iter().find_map(|protocol| Arc::clone(protocol).lines()),
@@ -92,6 +94,15 @@ fn with_layers(listener: OwnListener) -> OwnListener {
         other => other,
     };
     OwnListener { language, ..listener }
+}
+
+/// Where Prometheus and its agent write to what stores their samples. OpenTSDB's API, whose path it is, has no words for it.
+const REMOTE_WRITE: &str = "/api/v1/write";
+
+async fn no_remote_write() -> ApiError {
+    let what = "telem takes no remote write of Prometheus: it polls exporters itself (/join?to=HOST:PORT, or `telem proxy \
+                -s HOST:PORT`), and takes line protocol (POST /write) and OpenTSDB's put (POST /api/put)";
+    ApiError::new(StatusCode::NOT_FOUND, what)
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

@@ -101,7 +101,7 @@ impl LoadedSegment {
             return Err(self.wrong("the series of a row", &format!("series {series}"), &expected));
         }
         if one.seen > 0 && time <= one.last {
-            let found = format!("{time} after {} in series {series}", one.last);
+            let found = format!("{} after {} in series {series}", time.utc(), one.last.utc());
             return Err(self.wrong("its order", &found, "ascending times in every series"));
         }
         let expected = match &one.times {
@@ -111,8 +111,8 @@ impl LoadedSegment {
             None => None,
         };
         if let Some(expected) = expected.filter(|expected| *expected != time) {
-            let expected = format!("{expected}, as the run index says of series {series}");
-            return Err(self.wrong("the time of a row", &time.to_string(), &expected));
+            let expected = format!("{}, as the run index says of series {series}", expected.utc());
+            return Err(self.wrong("the time of a row", &time.utc(), &expected));
         }
         one.last = time;
         one.seen += 1;

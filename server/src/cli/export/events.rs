@@ -13,15 +13,17 @@ use std::path::{Path, PathBuf};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::partition;
 use arrow::datatypes::{Float64Type, Int64Type, TimestampMicrosecondType};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+use prost::Message;
 use telem_engine::{JOB_TAG, Timestamp};
 
 use super::choose::ExportMetric;
 use super::columns::BEFORE_TAGS;
-use super::names::FileNames;
+use super::names::{FileNames, encoded};
 use super::place::{Written, beside, bytes_of};
 use super::read::ExportRows;
 use crate::cli::CliFailure;
-use crate::cli::protobuf::ProtoWriter;
+use crate::cli::tensorboard::{EventSummary, LogEvent, SummaryContent, SummaryValue};
 use crate::cli::tfrecord;
 
 /// The metric of steps.
@@ -31,7 +33,7 @@ const RUN: &str = "run";
 /// Most steps that are held: 16 bytes each.
 const STEPS_MAX: usize = 32 << 20;
 /// What readers of event files want to find first: with it they never drop values whose steps go back.
-const VERSION: &[u8] = b"brain.Event:2";
+const VERSION: &str = "brain.Event:2";
 
 /// The tags of a series, by key.
 type SeriesTags = Vec<(String, String)>;
@@ -143,7 +145,7 @@ impl EventFiles {
                 let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
                 let step = steps.and_then(|steps| step_at(steps, ts)).unwrap_or(seconds);
                 let event = scalar(&metric.name, ts, step, value);
-                tfrecord::write(&mut out, &event.into_bytes()).map_err(failed("write", &path))?;
+                tfrecord::write(&mut out, &event.encode_to_vec()).map_err(failed("write", &path))?;
                 self.written.samples += 1;
             }
             out.flush().map_err(failed("write", &path))?;
@@ -159,11 +161,13 @@ impl EventFiles {
         let dir = self.until_then.join(self.names.run(tags));
         fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
         let path = dir.join(format!("events.out.tfevents.{:010}.telem", self.begin.seconds().max(0)));
-        let mut version = ProtoWriter::default();
-        version.double(1, seconds_of(self.begin.micros()));
-        version.bytes(3, VERSION);
+        let version = LogEvent {
+            wall_time: seconds_of(self.begin.micros()),
+            file_version: Some(VERSION.to_owned()),
+            ..LogEvent::default()
+        };
         let mut file = File::create(&path).map_err(failed("create", &path))?;
-        tfrecord::write(&mut file, &version.into_bytes()).map_err(failed("write", &path))?;
+        tfrecord::write(&mut file, &version.encode_to_vec()).map_err(failed("write", &path))?;
         self.dirs.insert(tags.clone(), path.clone());
         Ok(path)
     }
@@ -192,18 +196,11 @@ impl Drop for EventFiles {
     }
 }
 
-/// An event of `event.proto` with one scalar. TensorBoard has them as 32-bit floats.
-fn scalar(tag: &str, ts: i64, step: i64, value: f64) -> ProtoWriter {
-    let mut one = ProtoWriter::default();
-    one.bytes(1, tag.as_bytes());
-    one.float(2, value as f32);
-    let mut summary = ProtoWriter::default();
-    summary.message(1, one);
-    let mut event = ProtoWriter::default();
-    event.double(1, seconds_of(ts));
-    event.int(2, step);
-    event.message(5, summary);
-    event
+/// An event with one scalar. TensorBoard has them as 32-bit floats.
+fn scalar(tag: &str, ts: i64, step: i64, value: f64) -> LogEvent {
+    let value = Some(SummaryContent::SimpleValue(value as f32));
+    let summary = EventSummary { value: vec![SummaryValue { tag: tag.to_owned(), metadata: None, value }] };
+    LogEvent { wall_time: seconds_of(ts), step, file_version: None, summary: Some(summary) }
 }
 
 fn seconds_of(micros: i64) -> f64 {
@@ -265,19 +262,12 @@ impl FileNames {
 /// Longest name of a directory that stays as it is.
 const PART_BYTES_MAX: usize = 180;
 
-/// `text` as a part of a path on every file system: what is neither a letter, a digit nor one of `_-.=,` is `%` and two
-/// hexadecimal digits a byte.
+const FIRST_OF_A_PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_');
+const IN_A_PART: &AsciiSet = &FIRST_OF_A_PART.remove(b'-').remove(b'.').remove(b'=').remove(b',');
+
+/// `text` as a part of a path on every file system: what is neither a letter, a digit nor one of `_-.=,` is encoded.
 fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (at, byte) in text.bytes().enumerate() {
-        let is_plain = byte.is_ascii_alphanumeric() || (at > 0 && b"_-.=,".contains(&byte)) || byte == b'_';
-        if is_plain {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    encoded(text, FIRST_OF_A_PART, IN_A_PART)
 }
 
 fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> CliFailure + use<'a> {

@@ -4,7 +4,8 @@
 mod tests;
 
 use std::collections::HashSet;
-use std::fmt::Write;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Longest stem of a file's name: with its end, and what it is called until it is whole, it stays below the 255 bytes
 /// that file systems allow.
@@ -23,24 +24,11 @@ impl FileNames {
     /// options. Everything else is `%` and two hexadecimal digits a byte. A name that is too long is cut,
     /// and one that is taken already is not given twice: both end with `~` and a number made of the metric.
     pub fn name(&mut self, metric: &str) -> String {
-        let mut name = String::with_capacity(metric.len());
-        let mut cut = 0;
-        for (at, byte) in metric.bytes().enumerate() {
-            let plain = byte.is_ascii_alphanumeric() || (at > 0 && matches!(byte, b'_' | b'-' | b'.'));
-            if plain {
-                name.push(char::from(byte));
-            } else {
-                // Writing to a string cannot fail.
-                let _ = write!(name, "%{byte:02X}");
-            }
-            if name.len() <= STEM_BYTES_MAX - NUMBER_BYTES {
-                cut = name.len();
-            }
-        }
+        let mut name = encoded(metric, NON_ALPHANUMERIC, BEHIND_THE_FIRST);
         if name.len() <= STEM_BYTES_MAX && self.taken.insert(name.to_lowercase()) {
             return name;
         }
-        name.truncate(cut);
+        name.truncate(whole(&name, STEM_BYTES_MAX - NUMBER_BYTES));
         let mut number = fnv_1a(metric.as_bytes());
         loop {
             let numbered = format!("{name}~{number:016x}");
@@ -55,6 +43,21 @@ impl FileNames {
     pub fn take(&mut self, name: &str) -> bool {
         self.taken.insert(name.to_lowercase())
     }
+}
+
+/// What stands for something else behind the first character: all but letters, digits, `_`, `-` and `.`.
+const BEHIND_THE_FIRST: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-').remove(b'.');
+
+/// `text` with `%` and two hexadecimal digits for each byte that its place does not allow.
+pub fn encoded(text: &str, first: &'static AsciiSet, behind: &'static AsciiSet) -> String {
+    let (one, more) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
+    utf8_percent_encode(one, first).chain(utf8_percent_encode(more, behind)).collect()
+}
+
+/// So many bytes of an encoded name at most, which end with a whole character of it.
+fn whole(name: &str, bytes_max: usize) -> usize {
+    let end = bytes_max.min(name.len());
+    name[..end].rfind('%').filter(|at| end - at < 3).unwrap_or(end)
 }
 
 /// `~` and 16 digits.

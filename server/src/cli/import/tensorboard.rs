@@ -1,11 +1,12 @@
 //! Event files of TensorBoard: scalars by tag and step, and the settings of runs (hparams).
 //!
 //! A scalar is a `simple_value` or a tensor of one number: TensorFlow 2 writes the latter, PyTorch and others the
-//! former. The numbers of fields are those of `event.proto`, `summary.proto`, `tensor.proto` and the plugin's
-//! `plugin_data.proto`.
+//! former.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+use prost::{DecodeError, Message};
 use serde_json::Value as Json;
 use telem_engine::Value;
 
@@ -14,7 +15,7 @@ use super::file::ImportFile;
 use super::report::{RefusedKind, RowPlace};
 use super::steps::StepWriter;
 use crate::cli::CliFailure;
-use crate::cli::protobuf::{NoMessage, ProtoFields, ProtoValue, varint};
+use crate::cli::tensorboard::{HparamKind, HparamValue, HparamsData, LogEvent, SummaryContent, SummaryValue, Tensor};
 use crate::cli::tfrecord::{self, FramedRecord};
 
 /// Tags without scalars that a message names.
@@ -27,23 +28,6 @@ pub struct EventRuns {
     writers: BTreeMap<String, StepWriter>,
     /// Settings by their name, with the run that each is of.
     settings: BTreeMap<String, Vec<(String, Json)>>,
-}
-
-/// What one event holds.
-#[derive(Debug, Default)]
-struct LogEvent {
-    /// Seconds since 1970.
-    time: f64,
-    step: i64,
-    values: Vec<SummaryValue>,
-}
-
-#[derive(Debug, Default)]
-struct SummaryValue {
-    tag: String,
-    scalar: Option<Value>,
-    plugin: String,
-    content: Vec<u8>,
 }
 
 impl EventRuns {
@@ -80,26 +64,24 @@ impl EventRuns {
             };
             bytes += record.len() as u64 + 16;
             importing.report.at(bytes, importing.store.accepted());
-            let Ok(event) = event(&record) else {
+            let Ok(event) = LogEvent::decode(Bytes::from(record)) else {
                 importing.report.refuse(place, RefusedKind::Record, "the record is no event")?;
                 continue;
             };
-            for summary in &event.values {
-                if summary.plugin == HPARAMS {
-                    for (name, value) in hparams(&summary.content).unwrap_or_default() {
-                        self.settings.entry(name).or_default().push((file.run.clone(), value));
-                    }
+            let values = event.summary.unwrap_or_default().value;
+            let mut scalars = Vec::with_capacity(values.len());
+            for summary in values {
+                let settings = summary.plugin().filter(|plugin| plugin.plugin_name == HPARAMS);
+                for (name, value) in settings.and_then(|plugin| hparams(&plugin.content).ok()).into_iter().flatten() {
+                    self.settings.entry(name).or_default().push((file.run.clone(), value));
+                }
+                match scalar_of(&summary) {
+                    Some(value) => scalars.push((summary.tag, value)),
+                    None if settings.is_some() => {}
+                    None => *others.entry(summary.tag).or_default() += 1,
                 }
             }
-            let mut scalars = Vec::with_capacity(event.values.len());
-            for SummaryValue { tag, scalar, plugin, .. } in event.values {
-                match scalar {
-                    Some(value) => scalars.push((tag, value)),
-                    None if plugin == HPARAMS => {}
-                    None => *others.entry(tag).or_default() += 1,
-                }
-            }
-            let micros = (event.time * 1e6).round();
+            let micros = (event.wall_time * 1e6).round();
             if micros.is_nan() || micros.abs() >= 9e18 {
                 importing.report.refuse(place, RefusedKind::Time, "the event has no time")?;
                 continue;
@@ -138,54 +120,20 @@ impl EventRuns {
 
 /// What the garbage of tests is given to.
 #[cfg(test)]
-pub fn looked_at(record: &[u8]) -> Result<usize, NoMessage> {
-    let settings = hparams(record)?.len();
-    scalar(record)?;
-    Ok(event(record)?.values.len() + settings)
+pub fn looked_at(record: Vec<u8>) -> Result<usize, DecodeError> {
+    let record = Bytes::from(record);
+    let settings = hparams(&record)?.len();
+    Tensor::decode(record.clone()).map(|tensor| scalar(&tensor))?;
+    let values = LogEvent::decode(record)?.summary.unwrap_or_default().value;
+    Ok(values.iter().filter(|value| scalar_of(value).is_some()).count() + settings)
 }
 
-fn event(record: &[u8]) -> Result<LogEvent, NoMessage> {
-    let mut event = LogEvent::default();
-    for field in ProtoFields::of(record) {
-        match field? {
-            (1, time) => event.time = time.float(),
-            (2, step) => event.step = step.int(),
-            (5, summary) => {
-                for value in ProtoFields::of(summary.bytes()) {
-                    if let (1, value) = value? {
-                        event.values.push(summary_of(value.bytes())?);
-                    }
-                }
-            }
-            _ => {}
-        }
+/// The number of a summary; `None` where it is something else.
+fn scalar_of(summary: &SummaryValue) -> Option<Value> {
+    match summary.value.as_ref()? {
+        SummaryContent::SimpleValue(number) => Some(Value::Float(f64::from(*number))),
+        SummaryContent::Tensor(tensor) => scalar(tensor),
     }
-    Ok(event)
-}
-
-fn summary_of(message: &[u8]) -> Result<SummaryValue, NoMessage> {
-    let mut summary = SummaryValue::default();
-    for field in ProtoFields::of(message) {
-        match field? {
-            (1, tag) => summary.tag = tag.text(),
-            (2, value) => summary.scalar = Some(Value::Float(value.float())),
-            (8, tensor) => summary.scalar = scalar(tensor.bytes())?,
-            (9, metadata) => {
-                for field in ProtoFields::of(metadata.bytes()) {
-                    let (1, plugin) = field? else { continue };
-                    for field in ProtoFields::of(plugin.bytes()) {
-                        match field? {
-                            (1, name) => summary.plugin = name.text(),
-                            (2, content) => summary.content = content.bytes().to_vec(),
-                            _ => {}
-                        }
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    Ok(summary)
 }
 
 /// A type of `types.proto`, as far as it is one of numbers.
@@ -201,7 +149,7 @@ enum TensorType {
 }
 
 impl TensorType {
-    fn of(number: i64) -> Option<Self> {
+    fn of(number: i32) -> Option<Self> {
         Some(match number {
             1 => Self::Float,
             2 => Self::Double,
@@ -246,47 +194,31 @@ impl TensorType {
 }
 
 /// The number in a tensor of one element; `None` in one of more, or of texts.
-fn scalar(tensor: &[u8]) -> Result<Option<Value>, NoMessage> {
-    let (mut kind, mut elements, mut content) = (None, 1_i64, None);
-    let mut listed: Option<u64> = None;
-    for field in ProtoFields::of(tensor) {
-        match field? {
-            (1, number) => kind = TensorType::of(number.int()),
-            (2, shape) => {
-                for dimension in ProtoFields::of(shape.bytes()) {
-                    let (2, dimension) = dimension? else { continue };
-                    let mut size = 0;
-                    for field in ProtoFields::of(dimension.bytes()) {
-                        if let (1, found) = field? {
-                            size = found.int();
-                        }
-                    }
-                    elements = elements.saturating_mul(size);
-                }
-            }
-            (4, bytes) => content = Some(bytes.bytes()),
-            (5 | 6 | 7 | 10 | 11 | 13 | 16 | 17, value) => listed = listed.or(first_bits(value, kind)),
-            _ => {}
-        }
-    }
-    let Some(kind) = kind.filter(|_| elements == 1) else { return Ok(None) };
-    let of_content = content
-        .filter(|content| content.len() == kind.width())
-        .map(|content| content.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte)));
+fn scalar(tensor: &Tensor) -> Option<Value> {
+    let dimensions = tensor.tensor_shape.iter().flat_map(|shape| &shape.dim);
+    let elements = dimensions.fold(1_i64, |elements, dimension| elements.saturating_mul(dimension.size));
+    let kind = TensorType::of(tensor.dtype).filter(|_| elements == 1)?;
+    let content = &tensor.tensor_content;
+    let of_content = (content.len() == kind.width())
+        .then(|| content.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte)));
     // A tensor of zeros may list nothing at all.
-    Ok(kind.value(of_content.or(listed).unwrap_or(0)))
+    kind.value(of_content.or_else(|| listed(tensor, kind)).unwrap_or(0))
 }
 
-/// The bits of the first element of a list, packed or not.
-fn first_bits(value: ProtoValue<'_>, kind: Option<TensorType>) -> Option<u64> {
-    match value {
-        ProtoValue::Varint(bits) | ProtoValue::Fixed64(bits) => Some(bits),
-        ProtoValue::Fixed32(bits) => Some(u64::from(bits)),
-        ProtoValue::Bytes(mut packed) => match kind? {
-            TensorType::Float => Some(u64::from(u32::from_le_bytes(packed.get(..4)?.try_into().ok()?))),
-            TensorType::Double => Some(u64::from_le_bytes(packed.get(..8)?.try_into().ok()?)),
-            _ => varint(&mut packed),
-        },
+/// The bits of the first number that is listed.
+fn listed(tensor: &Tensor, kind: TensorType) -> Option<u64> {
+    let extended = |number: &i32| i64::from(*number).cast_unsigned();
+    match kind {
+        TensorType::Float => tensor.float_val.first().map(|number| u64::from(number.to_bits())),
+        TensorType::Double => tensor.double_val.first().map(|number| number.to_bits()),
+        TensorType::Half | TensorType::Bfloat => tensor.half_val.first().map(extended),
+        TensorType::Int(8) => tensor.int64_val.first().map(|number| number.cast_unsigned()),
+        TensorType::UInt(8) => tensor.uint64_val.first().copied(),
+        TensorType::UInt(4) => tensor.uint32_val.first().copied().map(u64::from),
+        TensorType::Int(_) | TensorType::UInt(_) => {
+            let truth = || tensor.bool_val.first().copied().map(u64::from);
+            tensor.int_val.first().map(extended).or_else(truth)
+        }
     }
 }
 
@@ -303,36 +235,16 @@ fn half(bits: u16) -> f64 {
 }
 
 /// The settings that the start of a session tells.
-fn hparams(content: &[u8]) -> Result<Vec<(String, Json)>, NoMessage> {
-    let mut found = Vec::new();
-    for field in ProtoFields::of(content) {
-        let (3, start) = field? else { continue };
-        for field in ProtoFields::of(start.bytes()) {
-            let (1, entry) = field? else { continue };
-            let (mut name, mut value) = (String::new(), Json::Null);
-            for field in ProtoFields::of(entry.bytes()) {
-                match field? {
-                    (1, key) => name = key.text(),
-                    // A `google.protobuf.Value`.
-                    (2, one) => {
-                        for field in ProtoFields::of(one.bytes()) {
-                            value = match field? {
-                                (2, number) => plain(number.float()),
-                                (3, text) => Json::from(text.text()),
-                                (4, truth) => Json::from(truth.int() != 0),
-                                _ => continue,
-                            };
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            if !name.is_empty() {
-                found.push((name, value));
-            }
-        }
-    }
-    Ok(found)
+fn hparams(content: &Bytes) -> Result<Vec<(String, Json)>, DecodeError> {
+    let started = HparamsData::decode(content.clone())?.session_start_info.unwrap_or_default();
+    let json = |value: HparamValue| match value.kind {
+        Some(HparamKind::Number(number)) => plain(number),
+        Some(HparamKind::Text(text)) => Json::from(text),
+        Some(HparamKind::Truth(truth)) => Json::from(truth),
+        None => Json::Null,
+    };
+    let named = started.hparams.into_iter().filter(|(name, _)| !name.is_empty());
+    Ok(named.map(|(name, value)| (name, json(value))).collect())
 }
 
 /// A number as people write it: 3 and not 3.0.

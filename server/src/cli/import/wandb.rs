@@ -1,11 +1,15 @@
 //! Offline runs of wandb: the history by step, the machine's figures as metrics `wandb.*`, and what the run is called
-//! and was started with. The numbers of fields are those of `wandb_internal.proto`.
+//! and was started with.
+
+mod messages;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use prost::Message;
 use serde_json::{Map, Value as Json};
 use telem_engine::Value;
 
+use self::messages::{ConfigRecord, HistoryRecord, StatsRecord, WandbContent, WandbItem, WandbRecord, WandbRun};
 use super::Importing;
 use super::file::ImportFile;
 use super::leveldb::{LogReader, LogRecord};
@@ -13,7 +17,6 @@ use super::report::{RefusedKind, RowPlace};
 use super::steps::StepWriter;
 use super::table::number_of;
 use crate::cli::CliFailure;
-use crate::cli::protobuf::{NoMessage, ProtoFields};
 use crate::settings::SETTING_BYTES_MAX;
 
 /// What stands before the names of the machine's figures.
@@ -76,63 +79,42 @@ impl<'f> OfflineRun<'f> {
     }
 
     fn record(&mut self, record: &[u8], place: RowPlace<'_>, importing: &mut Importing) -> Result<(), CliFailure> {
-        for field in ProtoFields::of(record) {
-            let done = match field {
-                Ok((2, history)) => self.history(history.bytes(), place, importing),
-                Ok((5, config)) => self.config(config.bytes()).map(Ok),
-                Ok((7, stats)) => self.stats(stats.bytes(), place, importing),
-                Ok((17, run)) => self.run(run.bytes(), importing).map(Ok),
-                Ok((18, exit)) => exit_code(exit.bytes()).map(|code| {
-                    importing.run.exit_code = Some(code);
-                    Ok(())
-                }),
-                Ok(_) => continue,
-                Err(broken) => Err(broken),
-            };
-            match done {
-                Ok(stored) => stored?,
-                Err(broken) => {
-                    return importing.report.refuse(place, RefusedKind::Record, &broken.to_string());
-                }
-            }
+        let Ok(record) = WandbRecord::decode(record) else {
+            return importing.report.refuse(place, RefusedKind::Record, "the record is no protobuf message");
+        };
+        match record.content {
+            Some(WandbContent::History(history)) => self.history(history, place, importing)?,
+            Some(WandbContent::Config(config)) => self.config(config),
+            Some(WandbContent::Stats(stats)) => self.stats(stats, place, importing)?,
+            Some(WandbContent::Run(run)) => self.run(run, importing),
+            Some(WandbContent::Exit(exit)) => importing.run.exit_code = Some(exit.exit_code.into()),
+            None => {}
         }
         Ok(())
     }
 
     fn history(
         &mut self,
-        message: &[u8],
+        history: HistoryRecord,
         place: RowPlace<'_>,
         importing: &mut Importing,
-    ) -> Result<Result<(), CliFailure>, NoMessage> {
-        let (mut step, mut time, mut values) = (None, None, Vec::new());
-        for field in ProtoFields::of(message) {
-            match field? {
-                (1, item) => {
-                    let (name, json) = item_of(item.bytes())?;
-                    match (&*name, number(&json)) {
-                        ("_timestamp", Some(number)) => time = Some(number.as_f64()),
-                        ("_step", Some(number)) => step = step.or(Some(number.as_f64() as i64)),
-                        (own, _) if own == OWN || own.starts_with("_wandb.") => {}
-                        (_, Some(number)) => values.push((name, number)),
-                        (_, None) => self.inner(&name, &json, DEPTH_MAX, &mut values),
-                    }
-                }
-                (2, message) => {
-                    for field in ProtoFields::of(message.bytes()) {
-                        if let (1, number) = field? {
-                            step = Some(number.int());
-                        }
-                    }
-                }
-                _ => {}
+    ) -> Result<(), CliFailure> {
+        let (mut step, mut time, mut values) = (history.step.map(|step| step.num), None, Vec::new());
+        for item in history.item {
+            let name = item.name();
+            match (&*name, number(&item.value_json)) {
+                ("_timestamp", Some(number)) => time = Some(number.as_f64()),
+                ("_step", Some(number)) => step = step.or(Some(number.as_f64() as i64)),
+                (own, _) if is_own(own) => {}
+                (_, Some(number)) => values.push((name, number)),
+                (_, None) => self.inner(&name, &item.value_json, DEPTH_MAX, &mut values),
             }
         }
         let Some(micros) = time.map(|time| (time * 1e6).round()).filter(|micros| micros.abs() < 9e18) else {
             let why = "the row of the history has no _timestamp";
-            return Ok(importing.report.refuse(place, RefusedKind::Time, why));
+            return importing.report.refuse(place, RefusedKind::Time, why);
         };
-        Ok(self.history.put(micros as i64, step, &values, place, importing))
+        self.history.put(micros as i64, step, &values, place, importing)
     }
 
     /// The numbers in an object; the rest is counted.
@@ -159,79 +141,51 @@ impl<'f> OfflineRun<'f> {
         }
     }
 
-    fn stats(
-        &mut self,
-        message: &[u8],
-        place: RowPlace<'_>,
-        importing: &mut Importing,
-    ) -> Result<Result<(), CliFailure>, NoMessage> {
-        let (mut micros, mut values) = (None, Vec::new());
-        for field in ProtoFields::of(message) {
-            match field? {
-                (2, time) => micros = Some(micros_of(time.bytes())?),
-                (3, item) => {
-                    let (name, json) = item_of(item.bytes())?;
-                    values.extend(number(&json).map(|number| (format!("{STATS}{name}"), number)));
-                }
-                _ => {}
-            }
-        }
-        let Some(micros) = micros else {
-            return Ok(importing.report.refuse(place, RefusedKind::Time, "the figures have no time"));
+    fn stats(&mut self, stats: StatsRecord, place: RowPlace<'_>, importing: &mut Importing) -> Result<(), CliFailure> {
+        let Some(time) = stats.timestamp else {
+            return importing.report.refuse(place, RefusedKind::Time, "the figures have no time");
         };
-        Ok(self.stats.put(micros, None, &values, place, importing))
+        let micros = time.seconds.saturating_mul(1_000_000).saturating_add(i64::from(time.nanos) / 1_000);
+        let figure = |item: WandbItem| Some((format!("{STATS}{}", item.name()), number(&item.value_json)?));
+        let values: Vec<(String, Value)> = stats.item.into_iter().filter_map(figure).collect();
+        self.stats.put(micros, None, &values, place, importing)
     }
 
-    fn config(&mut self, message: &[u8]) -> Result<(), NoMessage> {
-        for field in ProtoFields::of(message) {
-            match field? {
-                (1, item) => {
-                    let (name, json) = item_of(item.bytes())?;
-                    if name != OWN && !name.starts_with("_wandb.") {
-                        self.settings.insert(name, serde_json::from_str(&json).unwrap_or(Json::String(json)));
-                    }
-                }
-                (2, item) => {
-                    let (name, _) = item_of(item.bytes())?;
-                    self.settings.remove(&name);
-                }
-                _ => {}
+    fn config(&mut self, config: ConfigRecord) {
+        for item in config.update {
+            let name = item.name();
+            if !is_own(&name) {
+                let json = serde_json::from_str(&item.value_json).unwrap_or(Json::String(item.value_json));
+                self.settings.insert(name, json);
             }
         }
-        Ok(())
+        for item in config.remove {
+            self.settings.remove(&item.name());
+        }
     }
 
-    fn run(&mut self, message: &[u8], importing: &mut Importing) -> Result<(), NoMessage> {
-        for field in ProtoFields::of(message) {
-            let run = &mut importing.run;
-            let (number, value) = field?;
-            match number {
-                4 => self.config(value.bytes())?,
-                8 => run.name = Some(value.text()).filter(|name| !name.is_empty()),
-                1 | 3 | 6 | 7 | 9 if !value.bytes().is_empty() => {
-                    let name = match number {
-                        1 => "wandb.id",
-                        3 => "wandb.project",
-                        6 => "wandb.group",
-                        7 => "wandb.job_type",
-                        _ => "wandb.notes",
-                    };
-                    run.tags.insert(name.to_owned(), Json::from(cut(value.text())));
-                }
-                10 => {
-                    let known = run.tags.get("wandb.tags").and_then(Json::as_str);
-                    let all = known.map_or_else(|| value.text(), |known| format!("{known},{}", value.text()));
-                    run.tags.insert("wandb.tags".to_owned(), Json::from(cut(all)));
-                }
-                13 if run.node.is_none() && !value.bytes().is_empty() => {
-                    let host = value.text();
-                    importing.store.set_default_node(&host);
-                    run.node = Some(host);
-                }
-                _ => {}
+    fn run(&mut self, record: WandbRun, importing: &mut Importing) {
+        self.config(record.config.unwrap_or_default());
+        let run = &mut importing.run;
+        for (name, text) in [
+            ("wandb.id", record.run_id),
+            ("wandb.project", record.project),
+            ("wandb.group", record.run_group),
+            ("wandb.job_type", record.job_type),
+            ("wandb.notes", record.notes),
+            ("wandb.tags", record.tags.join(",")),
+        ] {
+            if !text.is_empty() {
+                run.tags.insert(name.to_owned(), Json::from(cut(text)));
             }
         }
-        Ok(())
+        if !record.display_name.is_empty() {
+            run.name = Some(record.display_name);
+        }
+        if run.node.is_none() && !record.host.is_empty() {
+            importing.store.set_default_node(&record.host);
+            run.node = Some(record.host);
+        }
     }
 
     fn finish(self, importing: &mut Importing) {
@@ -255,18 +209,9 @@ impl<'f> OfflineRun<'f> {
     }
 }
 
-/// The name of an item, that of one in objects with dots, and its value as JSON.
-fn item_of(message: &[u8]) -> Result<(String, String), NoMessage> {
-    let (mut key, mut nested, mut json) = (String::new(), Vec::new(), String::new());
-    for field in ProtoFields::of(message) {
-        match field? {
-            (1, name) => key = name.text(),
-            (2, name) => nested.push(name.text()),
-            (16, value) => json = value.text(),
-            _ => {}
-        }
-    }
-    Ok((if nested.is_empty() { key } else { nested.join(".") }, json))
+/// Whether wandb keeps it for itself.
+fn is_own(name: &str) -> bool {
+    name == OWN || name.starts_with("_wandb.")
 }
 
 fn number(json: &str) -> Option<Value> {
@@ -284,27 +229,10 @@ fn number(json: &str) -> Option<Value> {
     }
 }
 
-/// A `google.protobuf.Timestamp`, in microseconds.
-fn micros_of(message: &[u8]) -> Result<i64, NoMessage> {
-    let (mut seconds, mut nanos) = (0_i64, 0);
-    for field in ProtoFields::of(message) {
-        match field? {
-            (1, number) => seconds = number.int(),
-            (2, number) => nanos = number.int(),
-            _ => {}
-        }
-    }
-    Ok(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1_000))
-}
-
-fn exit_code(message: &[u8]) -> Result<i64, NoMessage> {
-    let mut code = 0;
-    for field in ProtoFields::of(message) {
-        if let (1, number) = field? {
-            code = number.int();
-        }
-    }
-    Ok(code)
+/// What the garbage of tests is given to.
+#[cfg(test)]
+pub fn looked_at(record: &[u8]) -> bool {
+    WandbRecord::decode(record).is_ok_and(|record| record.content.is_some())
 }
 
 /// So much of a text as a setting holds.

@@ -2,6 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use arrow::array::AsArray;
 use serde_json::json;
 use telem_engine::disk::{Disk, OsDisk, ReadFile, WriteFile};
 use telem_engine::{Db, DbGlance, Durability, MetaChange, Options, SampleBatch, SeriesKey, TagSet, Value};
@@ -9,6 +10,7 @@ use telem_engine::{Db, DbGlance, Durability, MetaChange, Options, SampleBatch, S
 use telem_engine::Timestamp;
 
 use super::*;
+use crate::testing::first_column;
 
 const DAY: i64 = 86_400;
 
@@ -29,6 +31,18 @@ fn an_empty_list_says_whether_there_are_runs() {
         "none of 12 runs below runs has state=done; a state is one of completed, failed, killed, ended, running, \
          unfinished, broken"
     );
+}
+
+#[test]
+fn the_page_of_runs_lists_every_state() {
+    assert_eq!(first_column("runs.md", "| state |"), STATES);
+}
+
+#[test]
+fn numbers_of_samples_are_grouped_and_end_below_each_other() {
+    let counted = counts([Some(12), None, Some(1_234_567)].into_iter());
+    let counted: Vec<Option<&str>> = counted.as_string::<i32>().iter().collect();
+    assert_eq!(counted, [Some("       12"), None, Some("1,234,567")]);
 }
 
 /// A saved run's part of one node: samples of `loss`, the last of them `last`.

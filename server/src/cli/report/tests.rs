@@ -1,9 +1,11 @@
 //! Runs with one thing wrong that was put there: the report names it, with its figure, and nothing else. A clean run has no
 //! warnings.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use clap::ValueEnum;
 use proptest::prelude::*;
 use telem_engine::{
     Db, DeviceKind, Durability, InventoryEntry, Options, SampleBatch, SeriesKey, TagSet, Timestamp, Value,
@@ -12,6 +14,7 @@ use telem_engine::{
 use super::robust::{median, outlier, slope};
 use super::warnings::WarningCode;
 use super::*;
+use crate::testing::first_column;
 
 const SECONDS: i64 = 120;
 const BEGIN: i64 = 1_800_000_000;
@@ -32,6 +35,13 @@ enum Plant {
 fn noise(seed: i64) -> f64 {
     let mixed = (seed as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     1.0 + ((mixed >> 40) as f64 / (1_u64 << 24) as f64 - 0.5) / 25.0
+}
+
+#[test]
+fn the_page_of_runs_lists_every_code() {
+    let codes = WarningCode::value_variants().iter().map(|code| serde_json::to_value(code).unwrap());
+    let codes: BTreeSet<String> = codes.map(|code| code.as_str().unwrap().to_owned()).collect();
+    assert_eq!(BTreeSet::from_iter(first_column("runs.md", "| code |")), codes);
 }
 
 fn record(dir: &Path, plant: Plant) {

@@ -46,6 +46,8 @@ const FAST_WORDS: [&str; 3] = ["throughput", "flops", "per"];
 /// What a warning is about, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
+// A list of all, which the page is held against.
+#[cfg_attr(test, derive(clap::ValueEnum))]
 pub enum WarningCode {
     OutOfMemory,
     MemoryNearlyFull,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use telem_engine::SystemClock;
 
 use super::*;
+use crate::testing::first_column;
 
 struct Waiting;
 
@@ -54,6 +55,14 @@ fn those_of_an_installation_go_first_and_others_are_unknown() {
     // Of another MPI the installed one is of no use.
     let why = found("mpi=other-mpicc").unwrap_err().to_string();
     assert!(why.starts_with("exporter 'mpi' cannot be built: neither XDG_CACHE_HOME"), "{why}");
+}
+
+#[test]
+fn the_page_of_clients_lists_every_exporter_of_telem() {
+    let clock = SystemClock::new();
+    let own = ExporterShelf { installation: None, cache: None, clock: &clock }.names();
+    let told: BTreeSet<String> = first_column("proxy-client.md", "| exporter |").into_iter().collect();
+    assert_eq!(told, BTreeSet::from_iter(own));
 }
 
 #[test]

@@ -23,6 +23,11 @@ const REQUESTS: PartName = ("requests", "requests and answers on their way");
 
 /// What this process holds. `others` are parts that protocols count. `None` where the kernel does not say what is resident.
 pub(super) fn held(state: &State, others: impl IntoIterator<Item = (PartName, u64)>) -> Option<ServerMemory> {
+    Some(ServerMemory::new(Resident::now()?, counted(state).into_iter().chain(others).collect()))
+}
+
+/// What every server counts.
+pub(super) fn counted(state: &State) -> [(PartName, u64); 12] {
     let DbFootprint { memtables, names, index, last_values, metadata, footers, pages, wal_buffer } = state.db.held();
     let limits = &state.limits;
     let (answers, bodies) = (limits.answers.bytes_taken(), limits.bodies.budget.bytes_taken());
@@ -31,7 +36,7 @@ pub(super) fn held(state: &State, others: impl IntoIterator<Item = (PartName, u6
         (stats.waiting + stats.kept) * WAITING_SAMPLE_BYTES
     };
     let writer = state.writer.as_ref();
-    let counted = [
+    [
         (MEMTABLES, memtables),
         (NAMES, names),
         (INDEX, index),
@@ -44,6 +49,5 @@ pub(super) fn held(state: &State, others: impl IntoIterator<Item = (PartName, u6
         (KNOWN_NAMES, writer.map_or(0, |writer| writer.known_bytes() as u64)),
         (QUERIES, state.queries.memory_reserved() as u64),
         (REQUESTS, (answers + bodies) as u64),
-    ];
-    Some(ServerMemory::new(Resident::now()?, counted.into_iter().chain(others).collect()))
+    ]
 }

@@ -33,6 +33,13 @@ impl InfoApi {
     }
 }
 
+/// The names of all parts of memory that are counted, but for those of `others`.
+#[cfg(test)]
+pub fn parts(state: &State) -> impl Iterator<Item = &'static str> {
+    let counted = memory::counted(state).map(|(part, _)| part);
+    counted.into_iter().chain(crate::info::ServerMemory::OF_PROCESS).map(|(name, _)| name)
+}
+
 impl Protocol for InfoApi {
     fn routes(self: Arc<Self>) -> Router {
         Router::new().route("/api/info", get(info)).with_state(self)

@@ -1,5 +1,7 @@
 //! What all paths share, whichever handler answers them.
 
+use std::collections::BTreeSet;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -8,8 +10,10 @@ use telem_engine::Value;
 use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use super::ProtocolOptions;
 use crate::info::Info;
-use crate::testing::Served;
+use crate::protocols::info;
+use crate::testing::{Served, first_column};
 
 #[tokio::test]
 async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
@@ -17,9 +21,25 @@ async fn paths_and_methods_that_do_not_exist_are_told_so_in_json() {
     let answer = served.get("/nothing/here").await;
     assert_eq!((answer.status, answer.header("content-type")), (404, "application/json; charset=UTF-8"));
     assert_eq!(answer.text(), r#"{"error":{"code":404,"message":"nothing is served at '/nothing/here'"}}"#);
+    let answer = served.post("/api/v1/write", "remote write").await;
+    assert_eq!(answer.status, 404);
+    assert!(
+        answer.text().contains("takes no remote write of Prometheus: it polls exporters itself"),
+        "{}",
+        answer.text()
+    );
     let answer = served.get("/api/sql").await;
     assert_eq!((answer.status, answer.header("allow")), (405, "POST"));
     assert!(answer.text().contains("does not answer to GET; the header Allow says to what"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn the_page_of_storage_lists_every_part_of_memory() {
+    let served = Served::new();
+    let protocols = super::protocols(&served.state, &ProtocolOptions::default());
+    let of_protocols = protocols.iter().flat_map(|protocol| protocol.held()).map(|((name, _), _)| name);
+    let parts: BTreeSet<String> = info::parts(&served.state).chain(of_protocols).map(str::to_owned).collect();
+    assert_eq!(BTreeSet::from_iter(first_column("storage.md", "| part |")), parts);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
@@ -341,18 +342,13 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// What is encoded in the path of an address.
+const OF_A_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+
 /// The address of a file that nobody changes.
 fn immutable(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut address = "file:".to_owned();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' => address.push(char::from(*byte)),
-            byte if byte.is_ascii_alphanumeric() => address.push(char::from(*byte)),
-            byte => address.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    PathBuf::from(address + "?immutable=1")
+    PathBuf::from(format!("file:{}?immutable=1", percent_encode(path.as_os_str().as_bytes(), OF_A_PATH)))
 }
 
 fn refusal(file: &ImportFile, error: &SqliteError) -> CliFailure {

@@ -1,7 +1,7 @@
 //! Tensors and settings; `tests/py/test_import.py` has those that the real packages write.
 
 use super::*;
-use crate::cli::protobuf::ProtoWriter;
+use crate::cli::tensorboard::{TensorDimension, TensorShape};
 
 #[test]
 fn half_precision_is_exact() {
@@ -25,22 +25,45 @@ fn half_precision_is_exact() {
 
 #[test]
 fn a_tensor_of_several_numbers_or_of_texts_is_no_scalar() {
-    let tensor = |kind: i64, dimensions: &[i64], content: &[u8]| {
-        let mut shape = ProtoWriter::default();
-        for size in dimensions {
-            let mut dimension = ProtoWriter::default();
-            dimension.int(1, *size);
-            shape.message(2, dimension);
-        }
-        let mut tensor = ProtoWriter::default();
-        tensor.int(1, kind);
-        tensor.message(2, shape);
-        tensor.bytes(4, content);
-        scalar(&tensor.into_bytes()).unwrap()
+    let tensor = |dtype: i32, dimensions: &[i64], content: &[u8]| {
+        let dim = dimensions.iter().map(|size| TensorDimension { size: *size }).collect();
+        let tensor_content = Bytes::copy_from_slice(content);
+        scalar(&Tensor { dtype, tensor_shape: Some(TensorShape { dim }), tensor_content, ..Tensor::default() })
     };
     assert_eq!(tensor(1, &[], &1.5_f32.to_le_bytes()), Some(Value::Float(1.5)));
     assert_eq!(tensor(9, &[1, 1], &(-3_i64).to_le_bytes()), Some(Value::Int(-3)));
     assert_eq!((tensor(1, &[2], &[0; 8]), tensor(1, &[0], &[]), tensor(7, &[], b"text")), (None, None, None));
+}
+
+#[test]
+fn a_number_may_be_the_first_of_the_list_of_its_type() {
+    let tensor = |dtype| Tensor {
+        dtype,
+        float_val: vec![1.5],
+        double_val: vec![0.1],
+        int_val: vec![-3],
+        int64_val: vec![-1 << 40],
+        half_val: vec![0x3c00],
+        uint32_val: vec![u32::MAX],
+        uint64_val: vec![7],
+        ..Tensor::default()
+    };
+    for (dtype, expected) in [
+        (1, Value::Float(1.5)),
+        (2, Value::Float(0.1)),
+        (3, Value::Int(-3)),
+        (9, Value::Int(-1 << 40)),
+        (19, Value::Float(1.0)),
+        (22, Value::Int(u32::MAX.into())),
+        (23, Value::Int(7)),
+    ] {
+        assert_eq!(scalar(&tensor(dtype)), Some(expected), "{dtype}");
+    }
+    let truth = Tensor { dtype: 10, bool_val: vec![true], ..Tensor::default() };
+    assert_eq!(
+        (scalar(&truth), scalar(&Tensor { dtype: 1, ..Tensor::default() })),
+        (Some(Value::Int(1)), Some(Value::Float(0.0)))
+    );
 }
 
 #[test]
