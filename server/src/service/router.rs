@@ -68,7 +68,7 @@ pub fn services(state: &Arc<State>, options: &ProtocolOptions, own: Router) -> S
     for protocol in &protocols {
         paths = paths.merge(Arc::clone(protocol).routes());
     }
-let paths = paths.route(REMOTE_WRITE, any(no_remote_write)).fallback(unknown_path);
+    let paths = paths.route(REMOTE_WRITE, any(no_remote_write)).fallback(unknown_path);
     let http = layered(paths.method_not_allowed_fallback(unknown_method));
     Services {
         http,

@@ -50,7 +50,7 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
     let places = tokio::time::timeout(PAUSE_MAX, root.resolve()).await;
     let places = places.map_err(|_| format!("the name of {root} is not found"))??;
     let own = own_address(live, places.first().map_or(Ipv4Addr::LOCALHOST.into(), |place| place.ip()))?;
-    let own = encoded(&own);
+    let own = fetch::encoded(&own);
     let parent = fetch::acknowledged(root, &format!("/pivot?from={own}")).await?;
     let parent = TargetAddress::parse(&parent).map_err(|why| format!("{root} names a parent that is none: {why}"))?;
     let asked_at = live.state.clock.monotonic();
@@ -60,10 +60,6 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
     let joined = fetch::acknowledged(&parent, &format!("/join?to={own}&period={}", period.as_millis())).await;
     joined.inspect_err(|_| live.tree.stand(None))?;
     Ok(parent)
-}
-
-fn encoded(text: &str) -> String {
-    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 /// Until the last poll was long ago.

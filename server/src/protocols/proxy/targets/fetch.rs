@@ -100,7 +100,7 @@ pub async fn profile(
 }
 
 /// A value of a parameter. A blank is no plus, which not everybody reads as one.
-fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
