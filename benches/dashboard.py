@@ -482,6 +482,11 @@ class Subject:
         if not self.writing:
             self.server.stop()
 
+    def close(self):
+        """In order: one that counts its own code, as ./release has it do, writes that at its end."""
+        if self.writing:
+            self.server.stop()
+
     def ask_all(self, kinds, answers, first_label):
         """Every question of every kind; its first answers are compared with those of the first that was asked."""
         connection = self.begin()
@@ -658,6 +663,8 @@ def main():
                 for subject in turn if given.clients else []:
                     subject.ask_at_once(kinds, given.clients, given.seconds)
                     loads.append(machine.load_average())
+            for subject in subjects:
+                subject.close()
         finally:
             Process.kill_all()
     print(f"{given.hosts} hosts; medians of {given.rounds} rounds; load average {min(loads)} to {max(loads)}\n")

@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -50,7 +51,7 @@ def run(*command, **more):
 
 
 class Server:
-    """A telem that listens, until it is told to stop."""
+    """A telem that listens, until the end of a `with`."""
 
     def __init__(self, *command):
         print("$", *command, flush=True)
@@ -61,7 +62,20 @@ class Server:
                 break
         else:
             raise SystemExit(f"{command[0]} does not listen: exit status {self.process.wait()}")
+        # What it says later is read, or it would wait for that.
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
         self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
 
     def ask(self, path, body=None, headers=None):
         self.connection.request("GET" if body is None else "POST", path, body, headers or {})
@@ -70,10 +84,6 @@ class Server:
         if answer.status >= 300:
             raise SystemExit(f"{path}: {answer.status} {told[:300]}")
         return told
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=PATIENCE_S)
 
 
 def rows(amount, jitter_ms):
@@ -162,16 +172,14 @@ def main():
     with tempfile.TemporaryDirectory(prefix="telem-train") as place:
         place = pathlib.Path(place)
         data, saved, client = place / "data", place / "saved", {"PYTHONPATH": str(HERE.parent / "clients/python")}
-        server = Server(telem, "serve", "--data", data, "--listen", "127.0.0.1:0", "--level", "2")
-        load(server, amount)
-        dashboard(server, amount)
-        server.stop()
+        with Server(telem, "serve", "--data", data, "--listen", "127.0.0.1:0", "--level", "2") as server:
+            load(server, amount)
+            dashboard(server, amount)
         for command in (["info"], ["check"], ["compact"], ["ls"], ["export", "-o", place / "all.parquet"]):
             run(telem, command[0], data, *command[1:])
         run(telem, "import", place / "all.parquet", "--save", place / "imported")
-        server = Server(telem, "replay", data, "--listen", "127.0.0.1:0")
-        dashboard(server, amount)
-        server.stop()
+        with Server(telem, "replay", data, "--listen", "127.0.0.1:0") as server:
+            dashboard(server, amount)
         # A job with a client that steers itself, and one of three nodes.
         job = [sys.executable, HERE.parent / "examples/ai_in_the_loop.py", "--quick"]
         run(

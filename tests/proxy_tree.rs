@@ -507,6 +507,51 @@ fn a_profile_of_an_original_child_counts_where_it_is_of_the_same_run() {
 }
 
 #[test]
+fn a_profile_of_another_run_or_of_before_a_restart_counts_nothing() {
+    let dir = TempDir::new().unwrap();
+    let root = Proxy::start(dir.path(), &[]);
+    let child = Stub::child();
+    let is_over = |job: &str| poll("the job to end", || root.get(&format!("/job?job={job}")).status == 400);
+    // It was started anew: what it told before is behind what it tells now.
+    let looks = |times: f64| counter("proxy_scrape_total", times);
+    child.tell(&[counter("work", 95.0), looks(50.0)], &[(desc("j", 9), vec![counter("work", 95.0)])]);
+    child.joins(&root);
+    root.awaits("j", "work", 95.0);
+    child.show("/profiles/get", &json!({"desc": desc("j", 9), "counters": [counter("work", 100.0)]}).to_string());
+    child.tell(&[looks(1.0)], &[]);
+    is_over("j");
+    assert_eq!(profile(&root, "j")["work"], 95.0);
+    // Of a job that counted nothing yet nobody knows which run a profile is of.
+    child.tell(&[looks(2.0)], &[(desc("k", 20), vec![])]);
+    poll("the job to begin", || root.get("/job?job=k").status == 200);
+    child.show("/profiles/get", &json!({"desc": desc("k", 11), "counters": [counter("work", 1000.0)]}).to_string());
+    child.tell(&[looks(3.0)], &[]);
+    is_over("k");
+    assert_eq!(profile(&root, "k").get("work"), None);
+    assert_eq!(root.counter("main", "work"), Some(95.0));
+}
+
+#[test]
+fn a_child_that_keeps_no_profiles_is_not_waited_for() {
+    const JOBS: usize = 60;
+    let (above, below) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let parent = Proxy::start(above.path(), &[]);
+    let child = Proxy::start(below.path(), &["-i", "-r", &format!("{}@100", parent.address)]);
+    let mut clients: Vec<Client> = (0..JOBS).map(|job| child.client(&format!("j{job}"))).collect();
+    for client in &mut clients {
+        client.add("work", 1.0);
+    }
+    parent.awaits("main", "work", JOBS as f64);
+    drop(clients);
+    poll("the jobs to end at the child", || child.json("/job/list").as_array().unwrap().len() == 2);
+    child.get("/push?key=tick").expect(200);
+    child.get("/accumulate?key=tick&value=42").expect(200);
+    child.awaits("main", "tick", 42.0);
+    parent.get(&format!("/leave?from={}", child.address)).expect(200);
+    assert_eq!(parent.counter("main", "tick"), Some(42.0), "it is polled once more before it goes");
+}
+
+#[test]
 fn a_parent_has_what_was_sent_to_its_child_also_after_either_was_killed() {
     let (above, below) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut parent = Proxy::start(above.path(), &[]);

@@ -169,14 +169,29 @@ fn parse(text: &str) -> Result<Statement> {
     }
 }
 
-/// `SHOW TABLES LIKE '...'`, which DataFusion refuses, as the question that it stands for.
+/// `SHOW TABLES LIKE '...'`, which DataFusion refuses, as the question that it stands for. Of more words than these it
+/// refuses all.
 fn filtered_tables(statement: &Statement) -> Option<String> {
     let Statement::Statement(sql) = statement else { return None };
-    let Sql::ShowTables { show_options: ShowStatementOptions { filter_position, .. }, .. } = &**sql else {
+    let Sql::ShowTables {
+        terse: false,
+        history: false,
+        extended: false,
+        full: false,
+        external: false,
+        show_options:
+            ShowStatementOptions {
+                filter_position:
+                    Some(ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)),
+                show_in: None,
+                starts_with: None,
+                limit: None,
+                limit_from: None,
+            },
+    } = &**sql
+    else {
         return None;
     };
-    let (ShowStatementFilterPosition::Infix(filter) | ShowStatementFilterPosition::Suffix(filter)) =
-        filter_position.as_ref()?;
     let (like, pattern) = match filter {
         ShowStatementFilter::Like(pattern) => ("LIKE", pattern),
         ShowStatementFilter::ILike(pattern) => ("ILIKE", pattern),

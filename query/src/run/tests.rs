@@ -419,6 +419,11 @@ async fn names_keep_their_case_and_may_be_anything() {
             +---------------+--------------+---------------+------------+"#]],
     )
     .await;
+    // Never another question than the one that was asked.
+    for more in ["FROM nowhere LIKE 'o%'", "LIKE 'o%' LIMIT 1", "LIKE 'o%' STARTS WITH 'x'"] {
+        asked.try_answer(&format!("SHOW TABLES {more}")).await.unwrap_err();
+    }
+    asked.try_answer("SHOW FULL TABLES LIKE 'o%'").await.unwrap_err();
     check(
         &asked,
         "DESCRIBE Load",

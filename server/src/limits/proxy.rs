@@ -51,6 +51,13 @@ pub fn proxy() -> Vec<LimitRow> {
             not_taken,
         ),
         LimitRow::new(
+            "bytes of the profile of a child's job that went (`PROFILE_BYTES_MAX`), and of those of one poll \
+             (`PROFILES_BYTES_MAX`)",
+            format!("{}, {}", bytes(targets::fetch::PROFILE_BYTES_MAX), bytes(scrapes::PROFILES_BYTES_MAX)),
+            "what the job counted after the last poll is not in its profile here",
+        ),
+        LimitRow::new("for these to come (`PROFILES_MAX`)", time(scrapes::PROFILES_MAX), "the same"),
+        LimitRow::new(
             "bytes of an exporter's answer (`EXPORTER_BYTES_MAX`)",
             bytes(targets::fetch::EXPORTER_BYTES_MAX),
             not_taken,

@@ -7,6 +7,7 @@ mod child;
 mod exporter;
 mod passed;
 mod poll;
+mod profile;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use telem_ingest::counters::{CounterReading, CounterValue, LaneTags};
 use tokio::task::JoinSet;
 
 pub use self::child::CHILD_JOBS_MAX;
+pub use self::profile::{PROFILES_BYTES_MAX, PROFILES_MAX};
 use super::JoinPolicy;
 use super::live::ProxyLive;
 use super::reply::{self, RequestParams};

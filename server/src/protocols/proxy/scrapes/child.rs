@@ -4,11 +4,10 @@
 //! are kept apart ([`passed`](super::passed)): so `main` is exact whenever all of a child's jobs are not, as an answer is
 //! no snapshot, and what a child counts without a job is in its `main` alone. `Node: x` stands beside our own.
 //!
-//! What a job counts between the last poll and its end is in its profile at the child, which is asked for that once.
+//! What a job counts between the last poll and its end is in its [`profile`] at the child, which is asked for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use serde::Deserialize;
@@ -22,20 +21,15 @@ use super::super::runs::RunSeat;
 use super::super::seats;
 use super::super::shapes::{JobDesc, WALLTIME, WALLTIME_DOC};
 use super::super::tags::{MAIN, NODE, is_node};
-use super::super::targets::fetch::{self, NodeChoice, TargetAnswer, TargetReach};
-use super::super::targets::{ScrapeTarget, TargetAddress, records};
+use super::super::targets::fetch::{NodeChoice, TargetAnswer};
+use super::super::targets::{ScrapeTarget, records};
 use super::passed::{CounterFall, PassedCounters};
+use super::profile::{self, ChildPlace, PROFILES_BYTES_MAX, PROFILES_MAX, ProfileHope};
 
 /// Most jobs of one child.
 pub const CHILD_JOBS_MAX: usize = 10_000;
 /// After so many polls a node is to tell counters that are 0, too, unless a job began.
 const WHOLE_POLLS: u32 = 16;
-/// Longest that a child is asked for the profiles of jobs that went since the last poll, and of how many at once.
-const PROFILES_MAX: Duration = Duration::from_secs(5);
-const PROFILES_AT_ONCE: usize = 8;
-/// One of ours keeps a profile a moment after its job went: it is asked so often, with this pause.
-const PROFILE_TRIES: u32 = 10;
-const PROFILE_PAUSE: Duration = Duration::from_millis(50);
 /// What every proxy counts of itself: lower than before, it was started anew.
 const LOOKS: &str = "proxy_scrape_total";
 
@@ -92,8 +86,8 @@ enum ScopePlace {
 }
 
 impl ChildScope {
-    /// Whether a profile is of this run, and without what every profile has.
-    fn goes_on(&self, profile: &mut ChildJob) -> bool {
+    /// A profile, where it is of this run, without what every profile has.
+    fn going_on(&self, mut profile: ChildJob) -> Option<ChildJob> {
         profile
             .counters
             .retain(|metric| metric.name != WALLTIME || metric.doc != WALLTIME_DOC || self.counters.has(WALLTIME));
@@ -101,15 +95,11 @@ impl ChildScope {
             ChildValue::Counter { value } => Some((&*metric.name, value.unwrap_or(0.0))),
             ChildValue::Gauge { .. } => None,
         });
-        profile.desc.start_time == self.start_time || self.counters.goes_on(counted)
+        // An original's profile has the begin of whichever client left last. Of a run that counted nothing yet any
+        // other run's would do.
+        let is_known = profile.desc.start_time == self.start_time || self.counters.has_counted();
+        (is_known && self.counters.goes_on(counted)).then_some(profile)
     }
-}
-
-/// Where a child is asked.
-#[derive(Clone, Debug)]
-pub struct ChildPlace {
-    pub address: TargetAddress,
-    pub reach: TargetReach,
 }
 
 /// All that a child has.
@@ -121,11 +111,21 @@ pub struct ChildScopes {
     over: BTreeMap<String, u64>,
     /// Polls until a node is to tell counters that are 0, too.
     until_whole: u32,
+    /// Whether a profile may come a moment after its job went.
+    hope: ProfileHope,
+}
+
+/// Whether a child goes on where it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChildLife {
+    GoesOn,
+    BeganAnew,
 }
 
 impl ChildScopes {
     pub fn new(target: &Arc<ScrapeTarget>) -> Self {
-        Self { target: Arc::clone(target), scopes: BTreeMap::new(), over: BTreeMap::new(), until_whole: 0 }
+        let (scopes, over) = Default::default();
+        Self { target: Arc::clone(target), scopes, over, until_whole: 0, hope: ProfileHope::Soon }
     }
 
     /// Takes what it tells now. `place` is where else it can be asked; a node of our own job tells all by itself.
@@ -148,17 +148,16 @@ impl ChildScopes {
                 live.refuse(&refusal);
             }
         }
-        let fall = self.begin_poll(lineage.as_deref(), &jobs);
+        let (fall, life) = self.begin_poll(lineage.as_deref(), &jobs);
         let starts = self.starts(live, &jobs);
         let ids: BTreeSet<String> = jobs.iter().map(|job| job.desc.jobid.clone()).collect();
         let is_over = |id: &String| !ids.contains(id) || over.contains(id);
         let gone: Vec<String> = self.scopes.keys().filter(|id| is_over(id)).cloned().collect();
-        if let Some(place) = place {
-            // Before the others, whose begin is a new run's where a job came back at once.
-            let last = self.last_of(place, lineage.is_some(), &gone).await;
-            self.count(live, last, fall).await?;
-        }
         self.count(live, jobs, fall).await?;
+        // What a child that began anew told before is an offset by now: a profile of then would come on top of it.
+        if let (Some(place), ChildLife::GoesOn, false) = (place, life, self.target.is_leaving()) {
+            self.count_last(live, &place, lineage.is_some(), &gone).await?;
+        }
         // Behind the offsets: without them it would not be known that the child began anew.
         self.target.keep_child(&live.state, lineage, starts);
         self.until_whole =
@@ -186,29 +185,68 @@ impl ChildScopes {
         Ok(())
     }
 
-    /// What jobs counted until they went, as far as the child says so in time.
-    async fn last_of(&self, place: ChildPlace, is_ours: bool, gone: &[String]) -> Vec<ChildJob> {
-        let is_job = |id: &&String| self.scopes.get(*id).is_some_and(|scope| matches!(scope.place, ScopePlace::Job(_)));
-        // An original has one profile of an id, with the begin of whichever client left last.
-        let start = |id: &String| is_ours.then(|| self.scopes[id].start_time);
-        let asked: Vec<_> =
-            gone.iter().filter(is_job).map(|id| profile_of(place.clone(), id.clone(), start(id))).collect();
-        let mut answers = futures::stream::iter(asked).buffer_unordered(PROFILES_AT_ONCE);
-        let mut last = Vec::new();
-        let all = async {
-            while let Some(answer) = answers.next().await {
-                match answer {
-                    Ok(job) => last.push(job),
-                    Err(why) => tracing::debug!(%why, "a job of a child is over, and it has no profile of it"),
+    /// Takes what jobs counted until they went, as far as the child says so in time.
+    async fn count_last(
+        &mut self,
+        live: &Arc<ProxyLive>,
+        place: &ChildPlace,
+        is_ours: bool,
+        gone: &[String],
+    ) -> Result<(), String> {
+        let of_job = |id: &String| match self.scopes.get(id)? {
+            ChildScope { place: ScopePlace::Job(_), start_time, .. } => {
+                Some((id.clone(), is_ours.then_some(*start_time)))
+            }
+            _ => None,
+        };
+        let hope = if is_ours { self.hope } else { ProfileHope::None };
+        let mut answers = profile::answers(place, gone.iter().filter_map(of_job).collect(), hope);
+        let late = tokio::time::sleep(PROFILES_MAX);
+        tokio::pin!(late);
+        let mut bytes = 0;
+        loop {
+            let answer = tokio::select! {
+                answer = answers.next() => answer,
+                () = &mut late => break,
+            };
+            match answer {
+                None => return Ok(()),
+                Some((_, Ok(answer))) if bytes + answer.body.len() > PROFILES_BYTES_MAX => break,
+                Some((id, Ok(answer))) => {
+                    bytes += answer.body.len();
+                    self.hope = ProfileHope::Soon;
+                    self.take_profile(live, id, is_ours, answer).await?;
+                }
+                Some((_, Err(why))) => {
+                    self.hope = ProfileHope::None;
+                    tracing::debug!(%why, "a job of a child is over, and it has no profile of it");
                 }
             }
-        };
-        let is_whole = tokio::time::timeout(PROFILES_MAX, all).await.is_ok();
-        if !is_whole {
-            tracing::warn!(at = %self.target.key, "a child did not tell in time what its jobs counted last");
         }
-        last.retain_mut(|job| self.scopes.get(&job.desc.jobid).is_some_and(|scope| scope.goes_on(job)));
-        last
+        tracing::warn!(at = %self.target.key, "a child did not tell in time what its jobs counted last");
+        Ok(())
+    }
+
+    async fn take_profile(
+        &mut self,
+        live: &Arc<ProxyLive>,
+        id: String,
+        is_ours: bool,
+        answer: TargetAnswer,
+    ) -> Result<(), String> {
+        let Some(mut scope) = self.scopes.remove(&id) else { return Ok(()) };
+        let (worker, target, of) = (Arc::clone(live), Arc::clone(&self.target), id.clone());
+        let taken = tokio::task::spawn_blocking(move || {
+            match parse_profile(&answer, of, is_ours).map(|job| scope.going_on(job)) {
+                // Its counters do not fall, so that it does not matter what that would mean.
+                Ok(Some(job)) => apply(&worker, &target, &mut scope, job, CounterFall::Loss),
+                Ok(None) => tracing::debug!(at = %target.key, "a profile of a child is of another run"),
+                Err(why) => tracing::debug!(at = %target.key, %why, "a profile of a child is left out"),
+            }
+            scope
+        });
+        self.scopes.insert(id, taken.await.map_err(|panic| format!("a profile cannot be taken: {panic}"))?);
+        Ok(())
     }
 
     /// What a node is to tell next.
@@ -229,7 +267,7 @@ impl ChildScopes {
     }
 
     /// What lower counters mean this time. Of a child that was started anew, all begin anew.
-    fn begin_poll(&mut self, lineage: Option<&str>, jobs: &[ChildJob]) -> CounterFall {
+    fn begin_poll(&mut self, lineage: Option<&str>, jobs: &[ChildJob]) -> (CounterFall, ChildLife) {
         let is_anew = match (self.target.lineage().as_deref(), lineage) {
             (Some(before), Some(now)) => before != now,
             (Some(_), None) | (None, Some(_)) => true,
@@ -240,7 +278,8 @@ impl ChildScopes {
                 scope.counters.begin_anew();
             }
         }
-        if lineage.is_some() { CounterFall::Loss } else { CounterFall::Reset }
+        let fall = if lineage.is_some() { CounterFall::Loss } else { CounterFall::Reset };
+        (fall, if is_anew { ChildLife::BeganAnew } else { ChildLife::GoesOn })
     }
 
     /// Whether a child that does not say it was started anew.
@@ -343,21 +382,12 @@ impl ChildScopes {
     }
 }
 
-/// The profile of a job that is over: of the run that began at `start`, where it is one of ours.
-async fn profile_of(place: ChildPlace, id: String, start: Option<u64>) -> Result<ChildJob, String> {
-    let tries = if start.is_some() { PROFILE_TRIES } else { 1 };
-    let mut answer = fetch::profile(&place.address, place.reach, &id, start).await;
-    for _ in 1..tries {
-        if answer.is_ok() {
-            break;
-        }
-        tokio::time::sleep(PROFILE_PAUSE).await;
-        answer = fetch::profile(&place.address, place.reach, &id, start).await;
-    }
-    let mut job: ChildJob = serde_json::from_slice(&answer?.body)
-        .map_err(|error| format!("the profile of {id} cannot be read: {error}"))?;
+/// A profile, which is one of the id that was asked for.
+fn parse_profile(answer: &TargetAnswer, id: String, is_ours: bool) -> Result<ChildJob, String> {
+    let job = serde_json::from_slice(&answer.body);
+    let mut job: ChildJob = job.map_err(|error| format!("the profile of {id} cannot be read: {error}"))?;
     job.desc.jobid = id;
-    if start.is_none() {
+    if !is_ours {
         job.be_in_milliseconds();
     }
     Ok(job)

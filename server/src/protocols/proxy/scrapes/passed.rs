@@ -90,6 +90,11 @@ impl PassedCounters {
             .all(|(name, counter)| counter.last == 0.0 || told.get(&**name).is_some_and(|told| *told >= counter.last))
     }
 
+    /// Whether any of them was more than 0 when it was told last.
+    pub fn has_counted(&self) -> bool {
+        self.counters.values().any(|counter| counter.last > 0.0)
+    }
+
     /// Whether it was ever told.
     pub fn has(&self, name: &str) -> bool {
         self.counters.contains_key(name)

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::super::live::ProxyLive;
 use super::super::targets::fetch::{self, EXPORTER_BYTES_MAX, NodeChoice};
 use super::super::targets::{ScrapeKind, ScrapePlan, ScrapeTarget, TargetPlace};
-use super::child::{ChildPlace, ChildScopes};
+use super::child::ChildScopes;
 use super::exporter::ExporterSeries;
+use super::profile::ChildPlace;
 
 /// Longest pause while a target does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -35,6 +35,8 @@ pub const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Largest answer of a proxy, and of an exporter.
 pub const PROXY_BYTES_MAX: usize = 256 << 20;
 pub const EXPORTER_BYTES_MAX: usize = 64 << 20;
+/// Largest profile of a job.
+pub const PROFILE_BYTES_MAX: usize = 64 << 20;
 /// Largest of a page, and of an acknowledgement.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// What marks a proxy's page.
@@ -96,7 +98,7 @@ pub async fn profile(
     if let Some(start) = start {
         path.push_str(&format!("&start={start}"));
     }
-    whole(address, reach, &path, PROXY_BYTES_MAX, None).await
+    whole(address, reach, &path, PROFILE_BYTES_MAX, None).await
 }
 
 /// A value of a parameter. A blank is no plus, which not everybody reads as one.
