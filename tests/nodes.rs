@@ -131,14 +131,17 @@ fn agents_join_are_listed_and_answer_for_what_they_have() {
     put(&one, 1);
     put(&two, 2);
     let name = |url: &str| {
-        let found = nodes(&head).into_iter().find(|node| node["url"].as_str().unwrap().contains(url)).unwrap();
-        found["node"].as_str().unwrap().to_owned()
+        let listed = nodes(&head);
+        let found = listed.iter().find(|node| node["url"].as_str().unwrap().contains(url));
+        found.unwrap_or_else(|| panic!("{url} in {listed:?}"))["node"].as_str().unwrap().to_owned()
     };
     let expected = format!("head 0, {} 1, {} 2", name(&one.address), name(&two.address));
     wait_for_ranks(&head, &expected);
     let jobs = || head.sql("SELECT DISTINCT job FROM loss").expect(200).json();
     poll("all samples in the job of the head", || jobs() == json!([{"job": "7"}]));
     poll("a report with figures", || nodes(&head).iter().all(|node| node["samples"] == 1));
+    // Beside the first report it is not known yet how long one takes.
+    poll("clocks to be compared", || nodes(&head)[1..].iter().all(|node| node["clock_offset_us"].is_i64()));
     for node in &nodes(&head)[1..] {
         assert!(node["clock_offset_us"].as_i64().unwrap().abs() < 1_000_000, "{node}");
         assert!(node["lag_ms"].as_i64().unwrap() > 0 && node["memory_bytes"].as_u64().unwrap() > 1 << 20, "{node}");
