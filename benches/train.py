@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a release is to be fast at, done once by an instrumented telem: ./release measures with it what runs how often.
 
-    benches/train.py TELEM            about a minute, and two where telem counts
+    benches/train.py TELEM            about a minute
     benches/train.py TELEM --quick    seconds: does it work here?
 
 All parts of the product that carry samples or answers take their turn: samples by line protocol, put, the client

@@ -47,8 +47,9 @@ impl SummaryValue {
 pub enum SummaryContent {
     #[prost(float, tag = "2")]
     SimpleValue(f32),
-    #[prost(message, tag = "8")]
-    Tensor(Box<Tensor>),
+    /// A [`Tensor`], whose lists take up to eight times its bytes once it is read.
+    #[prost(bytes = "bytes", tag = "8")]
+    Tensor(Bytes),
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -36,7 +36,7 @@ pub fn read(importing: &mut Importing, file: &ImportFile) -> Result<(), CliFailu
         Err(error) => return importing.report.refuse(place, RefusedKind::Record, &error.to_string()),
     };
     let JobProfile { mut desc, counters } = profile;
-    proxied::settle_times(&mut desc);
+    desc.settle_times();
     let begin = proxied::moment(desc.start_time);
     let end = proxied::moment(desc.end_time).max(begin);
     for counter in &counters {

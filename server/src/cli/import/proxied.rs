@@ -24,9 +24,6 @@ use crate::protocols::proxy::shapes::{JobDesc, ProxyMetric};
 use crate::protocols::proxy::tags::imported_tags;
 use crate::slots::{JobId, told_end};
 
-/// Times of descriptions below are in seconds, as older versions wrote them.
-const SECONDS_MAX: u64 = 100_000_000_000;
-
 /// The runs of an import, and what is known of their metrics.
 #[derive(Debug, Default)]
 pub struct ProxiedRuns {
@@ -114,15 +111,6 @@ impl ProxiedRun {
         }
         told_end(&mut description, self.end);
         JobInterval { slot, since, begin: self.begin, end: Some(self.end), job: Arc::new(description) }
-    }
-}
-
-/// The times of a description in milliseconds, whichever version wrote it.
-pub fn settle_times(desc: &mut JobDesc) {
-    for time in [&mut desc.start_time, &mut desc.end_time] {
-        if *time < SECONDS_MAX {
-            *time *= 1_000;
-        }
     }
 }
 

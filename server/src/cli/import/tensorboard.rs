@@ -21,6 +21,8 @@ use crate::cli::tfrecord::{self, FramedRecord};
 /// Tags without scalars that a message names.
 const NAMED_MAX: usize = 5;
 const HPARAMS: &str = "hparams";
+/// A tensor of more bytes holds more than a number, and is not looked into.
+const SCALAR_BYTES_MAX: usize = 64 << 10;
 
 /// The writers of a directory of logs, by run; one run may have several files.
 #[derive(Debug, Default)]
@@ -132,7 +134,8 @@ pub fn looked_at(record: Vec<u8>) -> Result<usize, DecodeError> {
 fn scalar_of(summary: &SummaryValue) -> Option<Value> {
     match summary.value.as_ref()? {
         SummaryContent::SimpleValue(number) => Some(Value::Float(f64::from(*number))),
-        SummaryContent::Tensor(tensor) => scalar(tensor),
+        SummaryContent::Tensor(tensor) if tensor.len() > SCALAR_BYTES_MAX => None,
+        SummaryContent::Tensor(tensor) => scalar(&Tensor::decode(tensor.clone()).ok()?),
     }
 }
 

@@ -158,7 +158,7 @@ impl TracedJob {
             let [most, found] = [JOB_ID_BYTES_MAX, bytes].map(count);
             return Err(format!("the id of the job has {found} bytes; expected at most {most}"));
         }
-        proxied::settle_times(&mut desc);
+        desc.settle_times();
         if desc.start_time == 0 {
             desc.start_time = ms(time);
         }

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde::{Deserialize, Serialize};
 use telem_ingest::counters::{CounterReading, CounterValue, GaugeValue};
-use telem_ingest::decode::proxy::DescribedJob;
+use telem_ingest::decode::proxy::{DescribedJob, in_milliseconds};
 
 /// A job, by its fields in the API. Times are milliseconds since 1970, 0 where they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +26,15 @@ impl From<DescribedJob> for JobDesc {
     fn from(told: DescribedJob) -> Self {
         let DescribedJob { jobid, command, size, nodelist, partition, cluster, run_dir, start_time, end_time } = told;
         Self { jobid, command, size, nodelist, partition, cluster, run_dir, start_time, end_time }
+    }
+}
+
+impl JobDesc {
+    /// Has its times in milliseconds, where a client or an older version said them in seconds.
+    pub fn settle_times(&mut self) {
+        for time in [&mut self.start_time, &mut self.end_time] {
+            *time = in_milliseconds(*time);
+        }
     }
 }
 

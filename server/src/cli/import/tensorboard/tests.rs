@@ -36,6 +36,18 @@ fn a_tensor_of_several_numbers_or_of_texts_is_no_scalar() {
 }
 
 #[test]
+fn a_tensor_that_is_too_large_for_a_number_or_damaged_is_no_scalar() {
+    let of = |tensor: Vec<u8>| {
+        let value = Some(SummaryContent::Tensor(tensor.into()));
+        scalar_of(&SummaryValue { tag: "loss".to_owned(), metadata: None, value })
+    };
+    let listed = |numbers: usize| Tensor { dtype: 1, float_val: vec![1.5; numbers], ..Tensor::default() };
+    assert_eq!(of(listed(1).encode_to_vec()), Some(Value::Float(1.5)));
+    assert_eq!(of(listed(SCALAR_BYTES_MAX / 4).encode_to_vec()), None);
+    assert_eq!(of(vec![0xff]), None);
+}
+
+#[test]
 fn a_number_may_be_the_first_of_the_list_of_its_type() {
     let tensor = |dtype| Tensor {
         dtype,

@@ -14,7 +14,6 @@ use serde::Deserialize;
 use telem_ingest::counters::{
     CounterReading, CounterRefusal, CounterValue, GaugeSource, GaugeValue, LaneTags, ScopeId, Withdrawal,
 };
-use telem_ingest::decode::proxy::in_milliseconds;
 
 use super::super::live::ProxyLive;
 use super::super::runs::RunSeat;
@@ -38,15 +37,6 @@ const LOOKS: &str = "proxy_scrape_total";
 struct ChildJob {
     desc: JobDesc,
     counters: Vec<ChildMetric>,
-}
-
-impl ChildJob {
-    /// Its times, which of an original are what its client sent; one of ours has milliseconds.
-    fn be_in_milliseconds(&mut self) {
-        for time in [&mut self.desc.start_time, &mut self.desc.end_time] {
-            *time = in_milliseconds(*time);
-        }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -388,7 +378,7 @@ fn parse_profile(answer: &TargetAnswer, id: String, is_ours: bool) -> Result<Chi
     let mut job: ChildJob = job.map_err(|error| format!("the profile of {id} cannot be read: {error}"))?;
     job.desc.jobid = id;
     if !is_ours {
-        job.be_in_milliseconds();
+        job.desc.settle_times();
     }
     Ok(job)
 }
@@ -399,8 +389,9 @@ fn parse(answer: &TargetAnswer) -> Result<(Option<String>, Vec<ChildJob>), Strin
     if jobs.len() > CHILD_JOBS_MAX {
         return Err(format!("it has {} jobs; at most {CHILD_JOBS_MAX} are taken", jobs.len()));
     }
+    // What an original tells is what its client sent.
     if answer.lineage.is_none() {
-        jobs.iter_mut().for_each(ChildJob::be_in_milliseconds);
+        jobs.iter_mut().for_each(|job| job.desc.settle_times());
     }
     // One that is there twice would be counted twice.
     let mut known = BTreeSet::new();
