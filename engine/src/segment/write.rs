@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
+use chunk::Packing;
 use file::ParquetFile;
 use group::{Group, RunStretch, TimesInFile, TimesPart};
 use period::Period;
@@ -78,11 +79,14 @@ pub struct EncodedSegment {
 }
 
 impl SegmentWriter {
+    /// What holds more than one flush is a merge's, and packed densely.
+    ///
     /// # Errors
     /// Internal when Parquet refuses our schema.
     pub fn new(node: &str, window: TimeRange, sequence_min: u64, sequence_max: u64) -> Result<Self> {
+        let packing = if sequence_min < sequence_max { Packing::Dense } else { Packing::Quick };
         Ok(Self {
-            file: ParquetFile::new()?,
+            file: ParquetFile::new(packing)?,
             group: None,
             times_in_file: TimesInFile::default(),
             period: Period::default(),
@@ -136,6 +140,7 @@ impl SegmentWriter {
     pub fn finish(mut self) -> Result<Option<EncodedSegment>> {
         self.encode_pending()?;
         self.end_group()?;
+        chunk::forget_dense();
         let Some((first, last)) = self.bounds else { return Ok(None) };
         self.file.keep_groups_inside()?;
         let tail = self.file.bytes().len() as u64;
@@ -213,7 +218,7 @@ impl SegmentWriter {
         while from < times.len() {
             let group = match &mut self.group {
                 Some(group) => group,
-                empty => empty.insert(Group::new(&self.file.schema())),
+                empty => empty.insert(Group::new(&self.file)),
             };
             from += group.push(&stretch, from)?;
             if group.is_full() {

@@ -24,8 +24,25 @@ use super::{internal, no_room};
 use crate::error::Result;
 use crate::segment::varint;
 
-/// As docs/format says.
-const ZSTD_LEVEL: i32 = 1;
+/// How much work packing is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// What one flush writes, most of which a merge replaces soon.
+    Quick,
+    /// What a merge writes, which stays: a hundredth smaller for a seventh more of a merge's time.
+    Dense,
+}
+
+impl Packing {
+    /// Of zstd, as docs/format says.
+    const fn level(self) -> i32 {
+        match self {
+            Self::Quick => 1,
+            Self::Dense => 4,
+        }
+    }
+}
+
 /// Bytes that zstd packs at once, at most.
 const ZSTD_BLOCK: usize = 128 << 10;
 /// Room of a thread that is kept for the next page.
@@ -38,7 +55,7 @@ thread_local! {
 /// What each page needs, made once a thread.
 #[derive(Default)]
 struct PackingRoom {
-    compressor: Option<Compressor<'static>>,
+    compressor: Option<(Packing, Compressor<'static>)>,
     levels: Vec<u8>,
     values: Vec<u8>,
     packed: Vec<u8>,
@@ -56,22 +73,22 @@ impl PackingRoom {
         encode(values, &mut self.values);
     }
 
-    fn pack(&mut self) -> Result<()> {
+    fn pack(&mut self, packing: Packing) -> Result<()> {
         self.packed.reserve(zstd::zstd_safe::compress_bound(self.values.len()));
-        let compressor = made(&mut self.compressor)?;
+        let compressor = made(&mut self.compressor, packing)?;
         compressor.compress_to_buffer(&self.values, &mut self.packed).map_err(no_room)?;
         Ok(())
     }
 
     /// Whether the values take no more than `bytes_max`, packed or not. A block at the end that has less room than it
     /// might take would be packed in another way, so there is a block more room.
-    fn pack_within(&mut self, bytes_max: usize) -> Result<bool> {
+    fn pack_within(&mut self, bytes_max: usize, packing: Packing) -> Result<bool> {
         if self.values.len() <= bytes_max {
-            return self.pack().map(|()| true);
+            return self.pack(packing).map(|()| true);
         }
         let room = bytes_max + zstd::zstd_safe::compress_bound(ZSTD_BLOCK);
         self.packed.resize(room.min(zstd::zstd_safe::compress_bound(self.values.len())), 0);
-        let compressor = made(&mut self.compressor)?;
+        let compressor = made(&mut self.compressor, packing)?;
         // It fails where there is no room.
         let len = compressor.compress_to_buffer(&self.values, &mut self.packed[..]).unwrap_or(usize::MAX);
         self.packed.truncate(len);
@@ -87,12 +104,21 @@ impl PackingRoom {
     }
 }
 
-/// The compressor, which is made for the first page.
-fn made<'a>(compressor: &'a mut Option<Compressor<'static>>) -> Result<&'a mut Compressor<'static>> {
+/// The compressor, which is made for the first page that is packed so.
+fn made<'a>(
+    compressor: &'a mut Option<(Packing, Compressor<'static>)>,
+    packing: Packing,
+) -> Result<&'a mut Compressor<'static>> {
+    compressor.take_if(|(made_for, _)| *made_for != packing);
     Ok(match compressor {
-        Some(compressor) => compressor,
-        none => none.insert(Compressor::new(ZSTD_LEVEL).map_err(no_room)?),
+        Some((_, compressor)) => compressor,
+        none => &mut none.insert((packing, Compressor::new(packing.level()).map_err(no_room)?)).1,
     })
+}
+
+/// Gives back what this thread keeps for dense packing, some MB, since merges are far apart.
+pub fn forget_dense() {
+    PACKING.with_borrow_mut(|room| room.compressor.take_if(|(packing, _)| *packing == Packing::Dense));
 }
 
 /// Numbers of a column, and the least and the greatest of them as Parquet wants these.
@@ -109,6 +135,7 @@ pub trait ColumnNumber: Copy + PartialOrd + AsBytes {
 pub struct ColumnChunk<T> {
     column: ColumnDescPtr,
     encoding: Encoding,
+    packing: Packing,
     /// Headers and pages.
     bytes: Vec<u8>,
     /// What these would be unpacked.
@@ -128,10 +155,11 @@ pub struct ColumnChunk<T> {
 }
 
 impl<T: ColumnNumber> ColumnChunk<T> {
-    pub fn new(column: ColumnDescPtr, encoding: Encoding) -> Self {
+    pub fn new(column: ColumnDescPtr, encoding: Encoding, packing: Packing) -> Self {
         Self {
             column,
             encoding,
+            packing,
             bytes: Vec::new(),
             unpacked: 0,
             dictionary: None,
@@ -164,10 +192,10 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         values: &[T],
         encode: impl FnOnce(&[T], &mut Vec<u8>),
     ) -> Result<()> {
-        PACKING.with_borrow_mut(|packing| {
-            packing.fill(presence, values, encode);
-            packing.pack()?;
-            self.add(packing, rows, values.len(), T::bounds(values));
+        PACKING.with_borrow_mut(|room| {
+            room.fill(presence, values, encode);
+            room.pack(self.packing)?;
+            self.add(room, rows, values.len(), T::bounds(values));
             Ok(())
         })
     }
@@ -183,13 +211,13 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         values: &[T],
         encode: impl FnOnce(&[T], &mut Vec<u8>),
     ) -> Result<bool> {
-        PACKING.with_borrow_mut(|packing| {
-            packing.fill(None, values, encode);
-            let is_within = packing.pack_within(bytes_max)?;
+        PACKING.with_borrow_mut(|room| {
+            room.fill(None, values, encode);
+            let is_within = room.pack_within(bytes_max, self.packing)?;
             if is_within {
-                self.add(packing, values.len(), values.len(), T::bounds(values));
+                self.add(room, values.len(), values.len(), T::bounds(values));
             } else {
-                packing.clear();
+                room.clear();
             }
             Ok(is_within)
         })
@@ -215,29 +243,29 @@ impl<T: ColumnNumber> ColumnChunk<T> {
             numbered.push((place, *count));
         }
         let present = stretches.iter().map(|(_, count)| count).sum();
-        PACKING.with_borrow_mut(|packing| {
-            packing.fill(None, &values, |values, bytes| values.iter().for_each(|value| bytes.extend(value.as_bytes())));
-            packing.pack()?;
-            put_dictionary_header(values.len(), &packing.values, &packing.packed, &mut self.bytes);
-            self.unpacked += self.bytes.len() + packing.values.len();
-            self.bytes.extend_from_slice(&packing.packed);
+        PACKING.with_borrow_mut(|room| {
+            room.fill(None, &values, |values, bytes| values.iter().for_each(|value| bytes.extend(value.as_bytes())));
+            room.pack(self.packing)?;
+            put_dictionary_header(values.len(), &room.values, &room.packed, &mut self.bytes);
+            self.unpacked += self.bytes.len() + room.values.len();
+            self.bytes.extend_from_slice(&room.packed);
             self.dictionary = Some(self.bytes.len());
             let width = u32::BITS - (values.len() as u32 - 1).leading_zeros();
-            packing.fill(presence, &numbered, |stretches, bytes| put_stretches(stretches, width, bytes));
-            packing.pack()?;
-            self.add(packing, rows, present, T::bounds(&values));
+            room.fill(presence, &numbered, |stretches, bytes| put_stretches(stretches, width, bytes));
+            room.pack(self.packing)?;
+            self.add(room, rows, present, T::bounds(&values));
             Ok(())
         })
     }
 
     /// Adds what was packed.
-    fn add(&mut self, packing: &mut PackingRoom, rows: usize, present: usize, bounds: Option<(T, T)>) {
-        let PackingRoom { levels, values: encoded, packed, .. } = packing;
+    fn add(&mut self, room: &mut PackingRoom, rows: usize, present: usize, bounds: Option<(T, T)>) {
+        let PackingRoom { levels, values: encoded, packed, .. } = room;
         let is_packed = packed.len() < levels.len() + encoded.len();
         let page = PageParts { rows, absent: rows - present, levels, encoded, packed: is_packed.then_some(packed) };
         self.note(&page, bounds);
         self.put(&page);
-        packing.clear();
+        room.clear();
     }
 
     /// For the page index.
@@ -308,7 +336,7 @@ impl<T: ColumnNumber> ColumnChunk<T> {
                 (vec![Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY], vec![of_dictionary, pages])
             }
         };
-        let zstd = Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).map_err(internal)?);
+        let zstd = Compression::ZSTD(ZstdLevel::try_new(self.packing.level()).map_err(internal)?);
         let metadata = ColumnChunkMetaData::builder(self.column.clone())
             .set_compression(zstd)
             .set_encodings(encodings)

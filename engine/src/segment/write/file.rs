@@ -9,6 +9,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use ahash::AHashMap;
+use parquet::basic::Encoding;
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, KeyValue, ParquetColumnIndex, ParquetMetaDataBuilder, ParquetMetaDataWriter,
     ParquetOffsetIndex, RowGroupMetaData,
@@ -18,6 +19,7 @@ use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use parquet::file::writer::TrackedWrite;
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
 
+use super::chunk::{ColumnChunk, ColumnNumber, Packing};
 use super::internal;
 use crate::error::Result;
 use crate::segment::schema;
@@ -45,6 +47,7 @@ pub struct PlacedChunk {
 pub struct ParquetFile {
     bytes: Vec<u8>,
     schema: SchemaDescPtr,
+    packing: Packing,
     groups: Vec<RowGroupMetaData>,
     column_indexes: ParquetColumnIndex,
     offset_indexes: ParquetOffsetIndex,
@@ -55,11 +58,12 @@ pub struct ParquetFile {
 impl ParquetFile {
     /// # Errors
     /// Internal when Parquet refuses our schema.
-    pub fn new() -> Result<Self> {
+    pub fn new(packing: Packing) -> Result<Self> {
         let schema = parquet::arrow::ArrowSchemaConverter::new().convert(&schema()).map_err(internal)?;
         Ok(Self {
             bytes: MAGIC.to_vec(),
             schema: Arc::new(SchemaDescriptor::new(schema.root_schema_ptr())),
+            packing,
             groups: Vec::new(),
             column_indexes: Vec::new(),
             offset_indexes: Vec::new(),
@@ -72,8 +76,9 @@ impl ParquetFile {
         self.bytes.reserve_exact(bytes);
     }
 
-    pub fn schema(&self) -> SchemaDescPtr {
-        Arc::clone(&self.schema)
+    /// Column `at` of the next row group, without pages.
+    pub fn column<T: ColumnNumber>(&self, at: usize, encoding: Encoding) -> ColumnChunk<T> {
+        ColumnChunk::new(self.schema.column(at), encoding, self.packing)
     }
 
     /// All row groups so far.

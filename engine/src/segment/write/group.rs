@@ -11,7 +11,6 @@
 //! become the larger one.
 
 use parquet::basic::Encoding;
-use parquet::schema::types::SchemaDescriptor;
 
 use super::chunk::{ColumnChunk, ColumnNumber};
 use super::file::{ClosedChunk, ParquetFile, PlacedChunk};
@@ -178,9 +177,10 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn new(schema: &SchemaDescriptor) -> Self {
-        let ints = ColumnChunk::new(schema.column(2), Encoding::DELTA_BINARY_PACKED);
-        let floats = ColumnChunk::new(schema.column(4), Encoding::BYTE_STREAM_SPLIT);
+    /// The next one of `file`.
+    pub fn new(file: &ParquetFile) -> Self {
+        let ints = file.column(2, Encoding::DELTA_BINARY_PACKED);
+        let floats = file.column(4, Encoding::BYTE_STREAM_SPLIT);
         Self {
             rows: 0,
             parts: Vec::new(),
@@ -258,11 +258,8 @@ impl Group {
     }
 
     pub fn finish(self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
-        let schema = file.schema();
-        let (series, scales) = (
-            ColumnChunk::new(schema.column(0), Encoding::DELTA_BINARY_PACKED),
-            ColumnChunk::new(schema.column(3), Encoding::DELTA_BINARY_PACKED),
-        );
+        let series = file.column(0, Encoding::DELTA_BINARY_PACKED);
+        let scales = file.column(3, Encoding::DELTA_BINARY_PACKED);
         let series = file.add(self.series.finish(self.rows, false, series)?)?;
         let times = self.place_times(file, in_file)?;
         let columns = vec![
@@ -281,14 +278,13 @@ impl Group {
         if are_known && let Some(there) = in_file.find(&parts) {
             return Ok(there);
         }
-        let schema = file.schema();
-        let mut packed = ColumnChunk::new(schema.column(1), Encoding::DELTA_BINARY_PACKED);
+        let mut packed = file.column(1, Encoding::DELTA_BINARY_PACKED);
         match &self.whole_times {
             Some(whole) => {
                 for page in whole.chunks(PAGE_ROWS) {
                     packed.add_page(page.len(), None, page, delta::pack)?;
                 }
-                if let Some(smaller) = smaller_than(&packed, whole, &schema)? {
+                if let Some(smaller) = smaller_than(&packed, whole, file)? {
                     packed = smaller;
                 }
             }
@@ -313,12 +309,8 @@ impl Group {
 }
 
 /// The times of a row group in one page, if that is less than they are `packed`.
-fn smaller_than(
-    packed: &ColumnChunk<i64>,
-    whole: &[i64],
-    schema: &SchemaDescriptor,
-) -> Result<Option<ColumnChunk<i64>>> {
-    let mut shared = ColumnChunk::new(schema.column(1), Encoding::BYTE_STREAM_SPLIT);
+fn smaller_than(packed: &ColumnChunk<i64>, whole: &[i64], file: &ParquetFile) -> Result<Option<ColumnChunk<i64>>> {
+    let mut shared = file.column(1, Encoding::BYTE_STREAM_SPLIT);
     // Small pages are worth a little: a reader of few series decodes no others' times.
     let bytes_max = packed.len() - packed.len() / 9;
     let is_smaller = shared.add_page_within(bytes_max, whole, |times, bytes| {

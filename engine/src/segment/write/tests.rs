@@ -18,8 +18,13 @@ use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS, schema};
 
 type Samples = Vec<(Timestamp, Value)>;
 
+/// As one flush writes it.
 fn encoded(runs: &[Samples]) -> EncodedSegment {
-    let mut writer = SegmentWriter::new("nid001", TimeRange::ALL, 3, 3).unwrap();
+    encoded_of((3, 3), runs)
+}
+
+fn encoded_of((sequence_min, sequence_max): (u64, u64), runs: &[Samples]) -> EncodedSegment {
+    let mut writer = SegmentWriter::new("nid001", TimeRange::ALL, sequence_min, sequence_max).unwrap();
     for (series, samples) in runs.iter().enumerate() {
         writer.push(SeriesId(series as u32), samples).unwrap();
     }
@@ -152,6 +157,24 @@ fn pages_are_those_that_parquet_writes() {
     // More than one row group, and integers of all widths.
     let wide = |at: i64| Value::Int(at.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.cast_signed()) >> (at / 1_024 % 64));
     check(&[at(0..ROW_GROUP_ROWS as i64 + 5, wide)]);
+}
+
+#[test]
+fn what_a_merge_writes_is_packed_more_densely_and_has_the_same_rows() {
+    // Losses that fall slowly, with all their digits.
+    let loss = |series: i64| {
+        let mut state = series as u64;
+        let mut noise = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let loss = move |n| Value::Float(2.5 * 0.9999_f64.powi(n) * (1.0 + 0.1 * (noise() - 0.5)));
+        (0..8_000).map(|n| Timestamp::from_micros(i64::from(n) * 1_000_000)).zip((0..8_000).map(loss)).collect()
+    };
+    let runs: Vec<Samples> = (0..3).map(loss).collect();
+    let [flushed, merged] = [(3, 3), (1, 3)].map(|sequence| Bytes::from(encoded_of(sequence, &runs).bytes));
+    assert_eq!(all_rows(&flushed), all_rows(&merged));
+    assert!(merged.len() < flushed.len(), "{} bytes of a merge, {} of a flush", merged.len(), flushed.len());
 }
 
 #[test]
