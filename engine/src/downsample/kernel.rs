@@ -34,10 +34,13 @@ pub(super) enum KnownValues {
 }
 
 /// One function of the values in a bucket.
-pub(super) trait Kernel: Send {
+pub(super) trait Kernel: Send + Sized {
     type State: Send;
     /// What is worked out of all values that come at once, and helps with each bucket of them.
     type Help: Copy;
+
+    /// Decimals of buckets with fewer of them become floats in any case.
+    const DECIMALS_MIN: usize = 0;
 
     fn empty() -> Self::State;
 
@@ -55,6 +58,11 @@ pub(super) trait Kernel: Send {
 
     /// As [`Kernel::fold`], of integers that it takes, divided by ten to the power `scale`.
     fn fold_ints(_state: &mut Self::State, _ints: &[i64], _scale: u8) {}
+
+    /// As [`Kernel::side_by_side`], of integers that it takes, divided by ten to the power `scale`.
+    fn ints_side_by_side(ints: &[i64], scale: u8) -> [Self::State; SIDE_BY_SIDE] {
+        four_of_ints::<Self>(ints, scale)
+    }
 
     /// Takes in a NaN, which to most functions is nothing.
     fn nan(_state: &mut Self::State) {}
@@ -121,6 +129,9 @@ impl<O: TotalOutcome> Kernel for Added<O> {
     type State = Total;
     type Help = Span;
 
+    /// So many are added up several at a time.
+    const DECIMALS_MIN: usize = 16;
+
     fn empty() -> Total {
         Total::default()
     }
@@ -137,17 +148,34 @@ impl<O: TotalOutcome> Kernel for Added<O> {
         state.count += values.len() as u64;
     }
 
-    /// The floats next to decimals add up to something else than these.
     fn takes_ints(ints: &[i64], scale: u8) -> bool {
-        scale == 0 && are_exact(ints)
+        if scale == 0 { are_exact(ints) } else { decimal::can_sum(ints, scale) }
     }
 
+    /// The floats next to decimals add up to something else than these.
     #[inline(always)]
-    fn fold_ints(state: &mut Total, ints: &[i64], _: u8) {
-        for ints in ints.chunks(ADDED_AT_ONCE) {
-            state.sum.add_int(ints.iter().sum::<i64>().into());
+    fn fold_ints(state: &mut Total, ints: &[i64], scale: u8) {
+        if scale == 0 {
+            for ints in ints.chunks(ADDED_AT_ONCE) {
+                state.sum.add_int(ints.iter().sum::<i64>().into());
+            }
+        } else {
+            for ints in ints.chunks(decimal::ADDED_MAX) {
+                let (high, low) = decimal::sum(ints, scale);
+                state.sum.add(high);
+                state.sum.add(low);
+            }
         }
         state.count += ints.len() as u64;
+    }
+
+    fn ints_side_by_side(ints: &[i64], scale: u8) -> [Total; SIDE_BY_SIDE] {
+        let share = ints.len() / SIDE_BY_SIDE;
+        if scale == 0 || share > decimal::ADDED_MAX {
+            return four_of_ints::<Self>(ints, scale);
+        }
+        let total = |(high, low)| Total { sum: ExactSum::of_pair(high, low), count: share as u64 };
+        decimal::sums_of_shares(ints, scale).map(total)
     }
 
     fn side_by_side(values: &[f64], span: Span) -> [Total; SIDE_BY_SIDE] {
@@ -638,10 +666,11 @@ impl<K: Kernel> BucketFold for BucketGrid<K> {
     }
 
     fn push_ints(&mut self, ticks: Ticks<'_>, ints: &[i64], scale: u8) -> bool {
-        if !K::takes_ints(ints, scale) {
+        let few = scale > 0 && ticks.per_bucket(self.step.micros()).is_some_and(|count| count < K::DECIMALS_MIN);
+        if few || !K::takes_ints(ints, scale) {
             return false;
         }
-        let side_by_side = |ints: &[i64]| four_of_ints::<K>(ints, scale);
+        let side_by_side = |ints: &[i64]| K::ints_side_by_side(ints, scale);
         self.push_by(ticks, ints, Some(side_by_side), |state, ints| K::fold_ints(state, ints, scale));
         true
     }

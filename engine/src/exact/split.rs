@@ -142,8 +142,12 @@ fn sums(cut: SumCut, values: &[f64]) -> (f64, f64) {
 
 #[multiversion(targets("x86_64+avx2+bmi2"))]
 fn sums_of_shares<const N: usize>(cut: SumCut, values: &[f64]) -> [(f64, f64); N] {
-    let mut shares = values.chunks_exact(values.len() / N);
-    std::array::from_fn(|_| sums_of(cut, shares.next().unwrap_or_default()))
+    let mut sums = [(0.0, 0.0); N];
+    // A closure that is called for each share would not be compiled for AVX2.
+    for (sums, share) in sums.iter_mut().zip(values.chunks_exact(values.len() / N)) {
+        *sums = sums_of(cut, share);
+    }
+    sums
 }
 
 /// Nothing is rounded, so it does not matter in which order parts are added.

@@ -85,6 +85,88 @@ const RECIPROCALS: [(f64, f64); 6] = {
     parts
 };
 const RECIPROCAL_BITS: u32 = 31;
+
+/// As [`RECIPROCALS`], for sums: integers of [`ADDED_BITS`] leave more digits to the first part, so less to the second.
+const ADDED_RECIPROCALS: [AddedReciprocal; 6] = {
+    let mut parts = [AddedReciprocal { digits: 1, unit: 1.0, upper: 1.0, lower: 0.0 }; 6];
+    let mut scale = 1;
+    while scale < parts.len() {
+        let bits = (1.0 / POWERS[scale]).to_bits() >> ADDED_BITS;
+        let upper = f64::from_bits(bits << ADDED_BITS);
+        let left = f64::MANTISSA_DIGITS - 1 - ADDED_BITS;
+        let unit = f64::from_bits(((bits >> left) - left as u64) << (f64::MANTISSA_DIGITS - 1));
+        let digits = (bits & ((1 << left) - 1) | 1 << left).cast_signed();
+        parts[scale] = AddedReciprocal { digits, unit, upper, lower: (1.0 - upper * POWERS[scale]) / POWERS[scale] };
+        scale += 1;
+    }
+    parts
+};
+const ADDED_BITS: u32 = 22;
+/// Decimals that [`sum`] adds up at the most.
+pub const ADDED_MAX: usize = 256;
+/// The last digit of a sum counts as much of the unit of the first part.
+const LEFT_UNIT: f64 = 1.0 / (1_u64 << ADDED_BITS) as f64;
+
+#[derive(Clone, Copy)]
+struct AddedReciprocal {
+    /// The first part is so many times this.
+    digits: i64,
+    unit: f64,
+    upper: f64,
+    lower: f64,
+}
+
+/// Whether [`sum`] adds up such decimals.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+pub fn can_sum(ints: &[i64], scale: u8) -> bool {
+    usize::from(scale) < ADDED_RECIPROCALS.len() && fit(ints, ADDED_BITS)
+}
+
+/// The exact sum of the floats that [`to_float`] makes of `ints`, as that of two floats: of at most [`ADDED_MAX`] of which
+/// [`can_sum`] is true.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+pub fn sum(ints: &[i64], scale: u8) -> (f64, f64) {
+    sum_of(ints, scale)
+}
+
+/// As [`sum`], of `N` equal shares of `ints`: one after the other.
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+pub fn sums_of_shares<const N: usize>(ints: &[i64], scale: u8) -> [(f64, f64); N] {
+    let mut sums = [(0.0, 0.0); N];
+    // A closure that is called for each share would not be compiled for AVX2.
+    for (sum, share) in sums.iter_mut().zip(ints.chunks_exact(ints.len() / N)) {
+        *sum = sum_of(share, scale);
+    }
+    sums
+}
+
+/// A float is the product of its integer and the first part of the reciprocal, which is exact, and what it has beyond. The
+/// products add up to that of the sum of the integers.
+///
+/// Let `2^-e` be the highest bit of the reciprocal. The floats are multiples of `2^-(e + 52)`, as is the first part, so what
+/// they have beyond is such a multiple, too. It is below `2^-(e + 8)` and half of a last digit. So it can be added to a
+/// float whose last digit counts that much, whose bits are then an integer, and integers add up in any order. 256 of them,
+/// and what the sum of the products has beyond the digits of a float, are below `2^(1 - e)`, which is 53 bits.
+#[inline(always)]
+fn sum_of(ints: &[i64], scale: u8) -> (f64, f64) {
+    let AddedReciprocal { digits, unit, upper, lower } = ADDED_RECIPROCALS[usize::from(scale)];
+    let middle = MIDDLE * (unit * LEFT_UNIT);
+    let (mut whole, mut rest) = (0_i64, 0_i64);
+    for int in ints {
+        let float = small_to_float(*int);
+        let product = float * upper;
+        let beyond = (product + float * lower) - product;
+        whole += int;
+        rest = rest.wrapping_add((beyond + middle).to_bits().cast_signed());
+    }
+    let middles = middle.to_bits().cast_signed().wrapping_mul(ints.len() as i64);
+    let rest = rest.wrapping_sub(middles) as f64 * (unit * LEFT_UNIT);
+    let whole = whole * digits;
+    // The sum has up to 61 bits.
+    let few = whole & 0xff;
+    ((whole - few) as f64 * unit, few as f64 * unit + rest)
+}
+
 /// Integers of less become floats by an addition and a subtraction, several at a time.
 const SMALL_BITS: u32 = 51;
 /// Floats from half of it below until half of it above are one apart.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ExactSum;
 
 #[test]
 fn an_integer_is_found_only_where_it_gives_back_every_bit() {
@@ -59,6 +60,48 @@ fn integers_become_the_same_floats_many_at_a_time_as_one_by_one() {
         let of = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as i64 - (1 << 31);
         check(&(0..300_000).map(of).collect::<Vec<i64>>(), scale);
     }
+}
+
+#[test]
+fn decimals_add_up_to_what_their_floats_do() {
+    let check = |ints: &[i64], scale: u8| {
+        let mut expected = ExactSum::default();
+        ints.iter().for_each(|int| expected.add(to_float(*int, scale)));
+        let is_it = |(high, low): (f64, f64)| {
+            let mut left = expected.clone();
+            left.take_away(high);
+            left.take_away(low);
+            // Nothing is left, and the sum is no -0.0.
+            assert_eq!(left.value(), 0.0, "{ints:?} at {scale}");
+            assert_eq!((high + low).to_bits(), expected.value().to_bits(), "{ints:?} at {scale}");
+        };
+        assert!(can_sum(ints, scale));
+        is_it(sum(ints, scale));
+        if !ints.is_empty() {
+            sums_of_shares::<3>(&[ints; 3].concat(), scale).into_iter().for_each(is_it);
+        }
+    };
+    let end = 1 << ADDED_BITS;
+    for scale in 1..6 {
+        for count in [0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 60, 63, 100, 255, ADDED_MAX] {
+            for one in [0, 1, -1, end - 1, 1 - end, -end, 3, end - 3, 4_194_297, 2_796_201] {
+                check(&vec![one; count], scale);
+            }
+            for seed in 0..300 {
+                let of = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (42 + seed % 20)) as i64;
+                let from = seed * 1_000_003;
+                let small: Vec<i64> = (from..from + count as u64).map(of).collect();
+                check(&small, scale);
+                check(&small.iter().map(|int| -int).collect::<Vec<i64>>(), scale);
+                let both = |(at, int): (usize, &i64)| if at % 3 == 1 { -int } else { *int };
+                check(&small.iter().enumerate().map(both).collect::<Vec<i64>>(), scale);
+            }
+        }
+        assert!(
+            !can_sum(&[0, end, 0], scale) && !can_sum(&[-end - 1], scale) && !can_sum(&[i64::MIN, i64::MAX], scale)
+        );
+    }
+    assert!(!can_sum(&[0], 6));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{float, int};
+use super::{SurroundedInts, float, int};
 
 #[test]
 fn integers_are_written_as_they_are_spelled() {
@@ -40,7 +40,32 @@ fn floats_are_the_shortest_text_with_every_bit() {
     }
 }
 
+#[test]
+fn every_decimal_of_few_digits_is_written_as_ryu_writes_it() {
+    for int in (0..200_000).chain((200_000..10_100_000).step_by(37)) {
+        for value in [f64::from(int) / 1e3, f64::from(-int) / 1e3] {
+            assert_eq!(written(value), ryu::Buffer::new().format_finite(value));
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn integers_between_texts_are_written_as_alone(
+        first in prop_oneof![any::<i64>(), -20_000..20_000_i64, Just(1_767_322_800), Just(i64::MAX - 30_000)],
+        steps in proptest::collection::vec(prop_oneof![0..70_i64, -20_000..20_000_i64, any::<i64>()], 0..100),
+    ) {
+        let (mut between, mut alone) = (Vec::new(), Vec::new());
+        let mut ints = SurroundedInts::new(b",\"", b"\":");
+        let mut one = first;
+        for step in steps {
+            ints.write(&mut between, one);
+            alone.extend_from_slice(format!(",\"{one}\":").as_bytes());
+            one = one.wrapping_add(step);
+        }
+        prop_assert_eq!(between, alone);
+    }
+
     #[test]
     fn floats_are_written_as_ryu_writes_them(int in any::<i64>(), bits in 0..63_u32, scale in 0..6, any in any::<f64>()) {
         let decimal = (int >> bits) as f64 / 10_f64.powi(scale);

@@ -20,6 +20,7 @@ use super::stats::{self, Stats};
 use crate::answers::AnswerCharge;
 use crate::http::ApiError;
 use crate::protocols::opentsdb::annotation::DeliveredNotes;
+use crate::protocols::opentsdb::json::SurroundedInts;
 use crate::protocols::opentsdb::{json, tsuid};
 
 /// What a rendered point takes at most, roughly: room is made for all that are written at once.
@@ -345,11 +346,13 @@ impl PointStyle {
 
     /// Writes each as `[time,value]`, with commas; `any` says whether others precede them.
     fn pairs(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)], any: &mut bool) {
+        let mut times = SurroundedInts::new(b"[", b",");
         for (time, value) in points {
-            out.extend_from_slice(if *any { b",[" } else { b"[" });
+            if *any {
+                out.push(b',');
+            }
             *any = true;
-            json::int(out, self.time(*time));
-            out.push(b',');
+            times.write(out, self.time(*time));
             self.value(out, *value);
             out.push(b']');
         }
@@ -358,16 +361,19 @@ impl PointStyle {
     /// Writes each as `"time":value`, with commas; `any` says whether others precede them. A JSON object holds a key
     /// once: of several points in one second the last is shown, which may be the one at `next`, behind these.
     fn object(self, out: &mut Vec<u8>, points: &[(Timestamp, Value)], next: Option<Timestamp>, any: &mut bool) {
-        for (at, (time, value)) in points.iter().enumerate() {
-            let key = self.time(*time);
-            let next = points.get(at + 1).map(|(time, _)| *time).or(next);
-            if next.is_some_and(|next| self.time(next) == key) {
+        let mut keys = SurroundedInts::new(b"\"", b"\":");
+        let mut coming = points.first().map(|(time, _)| self.time(*time));
+        for (at, (_, value)) in points.iter().enumerate() {
+            let Some(key) = coming else { break };
+            coming = points.get(at + 1).map(|(time, _)| *time).or(next).map(|time| self.time(time));
+            if coming == Some(key) {
                 continue;
             }
-            out.extend_from_slice(if *any { b",\"" } else { b"\"" });
+            if *any {
+                out.push(b',');
+            }
             *any = true;
-            json::int(out, key);
-            out.extend_from_slice(b"\":");
+            keys.write(out, key);
             self.value(out, *value);
         }
     }
