@@ -7,6 +7,7 @@ mod chunk;
 mod delta;
 mod file;
 mod group;
+mod packing;
 mod period;
 mod presence;
 mod split;
@@ -26,9 +27,9 @@ use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
-use chunk::Packing;
 use file::ParquetFile;
 use group::{Group, RunStretch, TimesInFile, TimesPart};
+use packing::Packing;
 use period::Period;
 
 /// Fewer low bits than these are not worth a column that says how many they are.

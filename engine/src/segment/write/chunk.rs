@@ -19,29 +19,11 @@ use parquet::schema::types::ColumnDescPtr;
 use zstd::bulk::Compressor;
 
 use super::file::ClosedChunk;
+use super::packing::Packing;
 use super::presence::RowPresence;
 use super::{internal, no_room};
 use crate::error::Result;
 use crate::segment::varint;
-
-/// How much work packing is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packing {
-    /// What one flush writes, most of which a merge replaces soon.
-    Quick,
-    /// What a merge writes, which stays: a hundredth smaller for a seventh more of a merge's time.
-    Dense,
-}
-
-impl Packing {
-    /// Of zstd, as docs/format says.
-    const fn level(self) -> i32 {
-        match self {
-            Self::Quick => 1,
-            Self::Dense => 4,
-        }
-    }
-}
 
 /// Bytes that zstd packs at once, at most.
 const ZSTD_BLOCK: usize = 128 << 10;

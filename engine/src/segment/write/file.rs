@@ -9,7 +9,6 @@ use std::io::Write;
 use std::sync::Arc;
 
 use ahash::AHashMap;
-use parquet::basic::Encoding;
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, KeyValue, ParquetColumnIndex, ParquetMetaDataBuilder, ParquetMetaDataWriter,
     ParquetOffsetIndex, RowGroupMetaData,
@@ -19,8 +18,8 @@ use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use parquet::file::writer::TrackedWrite;
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
 
-use super::chunk::{ColumnChunk, ColumnNumber, Packing};
 use super::internal;
+use super::packing::Packing;
 use crate::error::Result;
 use crate::segment::schema;
 
@@ -76,9 +75,12 @@ impl ParquetFile {
         self.bytes.reserve_exact(bytes);
     }
 
-    /// Column `at` of the next row group, without pages.
-    pub fn column<T: ColumnNumber>(&self, at: usize, encoding: Encoding) -> ColumnChunk<T> {
-        ColumnChunk::new(self.schema.column(at), encoding, self.packing)
+    pub fn schema(&self) -> &SchemaDescriptor {
+        &self.schema
+    }
+
+    pub fn packing(&self) -> Packing {
+        self.packing
     }
 
     /// All row groups so far.

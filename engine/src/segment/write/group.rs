@@ -179,8 +179,8 @@ pub struct Group {
 impl Group {
     /// The next one of `file`.
     pub fn new(file: &ParquetFile) -> Self {
-        let ints = file.column(2, Encoding::DELTA_BINARY_PACKED);
-        let floats = file.column(4, Encoding::BYTE_STREAM_SPLIT);
+        let ints = column(file, 2, Encoding::DELTA_BINARY_PACKED);
+        let floats = column(file, 4, Encoding::BYTE_STREAM_SPLIT);
         Self {
             rows: 0,
             parts: Vec::new(),
@@ -258,8 +258,8 @@ impl Group {
     }
 
     pub fn finish(self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
-        let series = file.column(0, Encoding::DELTA_BINARY_PACKED);
-        let scales = file.column(3, Encoding::DELTA_BINARY_PACKED);
+        let series = column(file, 0, Encoding::DELTA_BINARY_PACKED);
+        let scales = column(file, 3, Encoding::DELTA_BINARY_PACKED);
         let series = file.add(self.series.finish(self.rows, false, series)?)?;
         let times = self.place_times(file, in_file)?;
         let columns = vec![
@@ -278,7 +278,7 @@ impl Group {
         if are_known && let Some(there) = in_file.find(&parts) {
             return Ok(there);
         }
-        let mut packed = file.column(1, Encoding::DELTA_BINARY_PACKED);
+        let mut packed = column(file, 1, Encoding::DELTA_BINARY_PACKED);
         match &self.whole_times {
             Some(whole) => {
                 for page in whole.chunks(PAGE_ROWS) {
@@ -308,9 +308,14 @@ impl Group {
     }
 }
 
+/// Column `at` of the next row group of `file`, without pages.
+fn column<T: ColumnNumber>(file: &ParquetFile, at: usize, encoding: Encoding) -> ColumnChunk<T> {
+    ColumnChunk::new(file.schema().column(at), encoding, file.packing())
+}
+
 /// The times of a row group in one page, if that is less than they are `packed`.
 fn smaller_than(packed: &ColumnChunk<i64>, whole: &[i64], file: &ParquetFile) -> Result<Option<ColumnChunk<i64>>> {
-    let mut shared = file.column(1, Encoding::BYTE_STREAM_SPLIT);
+    let mut shared = column(file, 1, Encoding::BYTE_STREAM_SPLIT);
     // Small pages are worth a little: a reader of few series decodes no others' times.
     let bytes_max = packed.len() - packed.len() / 9;
     let is_smaller = shared.add_page_within(bytes_max, whole, |times, bytes| {
