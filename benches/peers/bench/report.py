@@ -405,9 +405,10 @@ def plot(figures, out):
     labels = [SHORT[peer] for peer in COLOURS if peer in shown]
     picture.legend(handles, labels, loc="lower left", ncols=len(labels), frameon=False)
     plan = figures["plan"]
-    picture.tight_layout(rect=(0, 0.08, 1, 1))
+    picture.tight_layout(rect=(0, 0.08, 1, 0.95))
     said = f"less is better; {plan['hosts']} hosts x 50 series x {plan['asked_s']} s"
-    picture.text(0.995, 0.025, said, ha="right", color="#666666")
+    # At the top: below, the names of all databases take the whole width.
+    picture.text(0.995, 0.965, said, ha="right", color="#666666")
     picture.savefig(out, dpi=130)
     pyplot.close(picture)
 
