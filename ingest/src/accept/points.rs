@@ -71,8 +71,6 @@ impl PointSorter<'_> {
         let mut batch = SampleBatch::with_capacity((body.len() / 96).min(self.limits.batch_samples_max));
         let mut raw_key = Vec::new();
         let tags_max = self.rules.tags_max.min(self.limits.tags_max);
-        // Points of a tick have one time.
-        let mut checked = None;
         loop {
             let point = match points.next(&mut seer) {
                 Next::Point(point) => point,
@@ -82,10 +80,7 @@ impl PointSorter<'_> {
             if batch.len() + new.len() >= self.limits.batch_samples_max {
                 return None;
             }
-            if checked != Some(point.time) {
-                check_time(point.time, self.now, self.limits).ok()?;
-                checked = Some(point.time);
-            }
+            check_time(point.time, self.now, self.limits).ok()?;
             let series = match seer.known(&point, &mut raw_key) {
                 Some(known) if known.tags > tags_max => return None,
                 Some(known) => Some(known.series),

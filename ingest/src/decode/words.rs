@@ -10,7 +10,6 @@ pub fn starts_with(rest: &[u8], text: &[u8]) -> bool {
         4..8 => same_ends::<4>(head, text),
         8..16 => same_ends::<8>(head, text),
         16..=32 => same_ends::<16>(head, text),
-        33..=64 => same_ends::<32>(head, text),
         _ => head == text,
     }
 }
@@ -28,7 +27,7 @@ mod tests {
 
     #[test]
     fn a_text_of_any_length_is_compared_byte_by_byte() {
-        let text: Vec<u8> = (0..80).collect();
+        let text: Vec<u8> = (0..40).collect();
         for len in 0..text.len() {
             let (name, rest) = text.split_at(len);
             assert!(starts_with(&text, name) && starts_with(name, name));
