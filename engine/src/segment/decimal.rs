@@ -122,8 +122,8 @@ pub fn can_sum(ints: &[i64], scale: u8) -> bool {
     usize::from(scale) < ADDED_RECIPROCALS.len() && fit(ints, ADDED_BITS)
 }
 
-/// The exact sum of the floats that [`to_float`] makes of `ints`, as that of two floats: of at most [`ADDED_MAX`] of which
-/// [`can_sum`] is true.
+/// The exact sum of the floats that [`to_float`] makes of `ints`, as that of two floats: of at most [`ADDED_MAX`] of
+/// which [`can_sum`] is true.
 #[multiversion(targets("x86_64+avx2+bmi2"))]
 pub fn sum(ints: &[i64], scale: u8) -> (f64, f64) {
     sum_of(ints, scale)
@@ -140,13 +140,13 @@ pub fn sums_of_shares<const N: usize>(ints: &[i64], scale: u8) -> [(f64, f64); N
     sums
 }
 
-/// A float is the product of its integer and the first part of the reciprocal, which is exact, and what it has beyond. The
-/// products add up to that of the sum of the integers.
+/// A float is the product of its integer and the first part of the reciprocal, which is exact, and what it has beyond.
+/// The products add up to that of the sum of the integers.
 ///
-/// Let `2^-e` be the highest bit of the reciprocal. The floats are multiples of `2^-(e + 52)`, as is the first part, so what
-/// they have beyond is such a multiple, too. It is below `2^-(e + 8)` and half of a last digit. So it can be added to a
-/// float whose last digit counts that much, whose bits are then an integer, and integers add up in any order. 256 of them,
-/// and what the sum of the products has beyond the digits of a float, are below `2^(1 - e)`, which is 53 bits.
+/// Let `2^-e` be the highest bit of the reciprocal. The floats are multiples of `2^-(e + 52)`, as is the first part, so
+/// what they have beyond is such a multiple, too. It is below `2^-(e + 8)` and half of a last digit. So it can be added
+/// to a float whose last digit counts that much, whose bits are then an integer, and integers add up in any order. 256
+/// of them, and what the sum of the products has beyond the digits of a float, are below `2^(1 - e)`, which is 53 bits.
 #[inline(always)]
 fn sum_of(ints: &[i64], scale: u8) -> (f64, f64) {
     let AddedReciprocal { digits, unit, upper, lower } = ADDED_RECIPROCALS[usize::from(scale)];

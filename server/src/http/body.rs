@@ -21,8 +21,8 @@ use super::ApiError;
 use crate::memory::{BLOCK_BYTES, MemoryBudget, MemoryCharge, MemoryTaken};
 
 /// Larger bodies are decoded on a thread of their own: on the threads of the network they would
-/// delay every other connection. A thousand points of `put` are below it: they are read in some 50 us, of which handing
-/// them over and back would be a good part.
+/// delay every other connection. A thousand points of `put` are below it: they are read in some 50 us, to which handing
+/// them over and back would add a good part.
 pub(super) const INLINE_BYTES_MAX: usize = 128 << 10;
 /// Up to here the room for a body grows with it.
 const GROWING_BYTES_MAX: usize = 1 << 20;

@@ -81,6 +81,7 @@ impl SurroundedInts {
 
     /// Texts of up to six bytes each.
     pub fn new(before: &'static [u8], behind: &'static [u8]) -> Self {
+        debug_assert!(before.len() <= 6 && behind.len() <= 6);
         Self { before, behind, upper: None, text: [0; Self::BYTES], last: 0, len: 0 }
     }
 
