@@ -62,6 +62,7 @@ pub const HOUSES: [House; 4] = [
         krate: "server",
         floors: &[
             &[
+                "allocator",
                 "config",
                 "cors",
                 "footprint",

@@ -7,6 +7,7 @@
 //! (ARCHITECTURE.md).
 
 pub mod agent;
+pub mod allocator;
 pub mod answers;
 pub mod cli;
 pub mod client;

@@ -3,7 +3,7 @@
 //! The runtime ignores SIGPIPE before `main` begins, and gives every child process the default. Whether SIGPIPE was
 //! ignored when telem was started, and so must be ignored by the command, can only be read before that. The loader
 //! calls functions in a certain section before it calls anything else. The attribute that places a function there is
-//! the only unsafe code of the workspace.
+//! unsafe.
 
 use std::fs;
 use std::sync::OnceLock;

@@ -241,6 +241,7 @@ fn words(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 pub fn main() -> ExitCode {
+    crate::allocator::give_back_soon();
     let cli = Cli::parse_from(words(std::env::args_os()));
     if matches!(cli.command, Command::ReadGpus) {
         telem_ingest::collect::read_gpus_for_parent();
