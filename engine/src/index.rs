@@ -14,11 +14,11 @@ mod merged;
 mod names;
 mod nodes;
 mod numbers;
+mod order;
 mod postings;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -177,6 +177,21 @@ impl SeriesIndex {
 
     pub fn key(&self, id: SeriesId) -> Option<SeriesKey> {
         self.read().key(id)
+    }
+
+    /// The metric of each of `ids`; `None` where there is no such series.
+    pub fn metrics_of(&self, ids: &[SeriesId]) -> Vec<Option<Arc<str>>> {
+        let inner = self.read();
+        let metric = |id: &SeriesId| inner.keys.get(*id)?.first().map(|metric| Arc::clone(inner.metrics.text(*metric)));
+        ids.iter().map(metric).collect()
+    }
+
+    /// The value of tag `key` of each of `ids`; `None` where it has none, and where there is no such series.
+    pub fn values_of(&self, ids: &[SeriesId], key: &str) -> Vec<Option<Arc<str>>> {
+        let inner = self.read();
+        let Some(key) = inner.tag_keys.ordinal(key) else { return vec![None; ids.len()] };
+        let value = |id: &SeriesId| inner.value_of(*id, key).map(|value| Arc::clone(inner.tag_values.text(value)));
+        ids.iter().map(value).collect()
     }
 
     pub fn len(&self) -> usize {
@@ -522,35 +537,6 @@ impl IndexState {
             *ids = kept;
         } else {
             ids.retain(|id| self.value_of(*id, key).is_some_and(|value| accepted.contains(&value)));
-        }
-    }
-
-    fn sort(&self, ids: &mut [SeriesId]) {
-        let names = self.metrics.len() + self.tag_keys.len() + self.tag_values.len();
-        if ids.len() < names / 4 {
-            return ids.sort_unstable_by(|a, b| self.compare(*a, *b));
-        }
-        let ranks = [self.metrics.ranks(), self.tag_keys.ranks(), self.tag_values.ranks()];
-        ids.sort_unstable_by(|a, b| {
-            self.compare_by(*a, *b, |kind, a, b| ranks[kind][a as usize].cmp(&ranks[kind][b as usize]))
-        });
-    }
-
-    /// As keys compare: by metric, and then tag by tag.
-    fn compare(&self, a: SeriesId, b: SeriesId) -> Ordering {
-        let names = [&self.metrics, &self.tag_keys, &self.tag_values];
-        self.compare_by(a, b, |kind, a, b| names[kind].text(a).cmp(names[kind].text(b)))
-    }
-
-    /// As [`IndexState::compare`], where `names` compares two names of a kind by their numbers: those of metrics (0), keys
-    /// (1) or values (2).
-    fn compare_by(&self, a: SeriesId, b: SeriesId, names: impl Fn(usize, u32, u32) -> Ordering) -> Ordering {
-        let (Some(words_a), Some(words_b)) = (self.keys.get(a), self.keys.get(b)) else {
-            return self.keys.get(b).is_some().cmp(&self.keys.get(a).is_some()).then(a.cmp(&b));
-        };
-        match words_a.iter().zip(words_b).position(|(a, b)| a != b) {
-            Some(at) => names(if at == 0 { 0 } else { 2 - at % 2 }, words_a[at], words_b[at]),
-            None => words_a.len().cmp(&words_b.len()),
         }
     }
 }

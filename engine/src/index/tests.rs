@@ -202,3 +202,30 @@ fn series_are_taken_up_to_the_limit_and_known_ones_beyond_it() {
     assert_eq!(index.get_or_insert(&key("a", &[]), 2).unwrap(), (SeriesId(0), false));
     assert!(!index.knows(NameKind::Metric, "c"), "what is refused leaves nothing behind");
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// As most series of a metric have: they are sorted by numbers, unless their values differ in too many ways.
+    #[test]
+    fn series_with_the_same_tags_are_sorted_as_their_keys(
+        tags in 1..40_usize, values in 1..2_000_u32, series in 1..60_usize, seed in any::<u64>(),
+    ) {
+        let index = SeriesIndex::default();
+        let mut draw = seed | 1;
+        let mut drawn = |below: u32| {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (draw >> 33) as u32 % below
+        };
+        for _ in 0..series {
+            let metric = format!("m{}", drawn(3));
+            let tags = (0..tags).map(|tag| (format!("t{tag}"), format!("v{}", drawn(values))));
+            insert(&index, &SeriesKey::new(&metric, TagSet::new(tags).unwrap()).unwrap());
+        }
+        let mut ids: Vec<SeriesId> = (0..index.len() as u32).map(SeriesId).collect();
+        let mut expected = ids.clone();
+        expected.sort_by_key(|id| index.key(*id));
+        index.sort_canonical(&mut ids);
+        prop_assert_eq!(ids, expected);
+    }
+}

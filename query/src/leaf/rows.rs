@@ -22,6 +22,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, MapArray, StringArray, StringViewArray, StructArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
+use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{Column as PhysicalColumn, Literal};
@@ -328,47 +329,30 @@ impl Tests {
     }
 }
 
-/// The names of a series: its key, and whose it is.
-struct SeriesNames {
-    key: SeriesKey,
-    node: Arc<str>,
-    /// Where jobs are told apart.
-    job: Option<Arc<str>>,
+/// One name, or one map of tags, for each of `series`. `None` when the column is neither.
+fn column_of_names(context: &LeafContext, column: &Column, series: &[SeriesId]) -> Result<Option<ArrayRef>> {
+    let LeafContext { snapshot, job, .. } = context;
+    let index = snapshot.index();
+    let known = index.len();
+    if let Some(unknown) = series.iter().find(|id| id.0 as usize >= known) {
+        return internal_err!("rows of series {}, which the index does not know", unknown.0);
+    }
+    Ok(Some(match column {
+        Column::Metric => views(index.metrics_of(series)),
+        Column::Node => views(series.iter().map(|id| Some(snapshot.node_of(*id)))),
+        Column::Job => views(series.iter().map(|_| job.as_ref().map(|of| &of.job))),
+        Column::Tag(key) => views(index.values_of(series, key)),
+        Column::TagInMap(key) => Arc::new(index.values_of(series, key).into_iter().collect::<StringArray>()),
+        Column::Tags => {
+            let keys: Vec<SeriesKey> = series.iter().filter_map(|id| index.key(*id)).collect();
+            Arc::new(tags_of(&keys)?)
+        }
+        _ => return Ok(None),
+    }))
 }
 
-impl SeriesNames {
-    fn of(context: &LeafContext, series: SeriesId) -> Option<SeriesNames> {
-        let LeafContext { snapshot, job, .. } = context;
-        Some(SeriesNames {
-            key: snapshot.index().key(series)?,
-            node: snapshot.node_of(series),
-            job: job.as_ref().map(|of| Arc::clone(&of.job)),
-        })
-    }
-
-    /// The value of `column`, where it is a name.
-    fn get(&self, column: &Column) -> Option<&str> {
-        match column {
-            Column::Metric => Some(self.key.metric()),
-            Column::Node => Some(&self.node),
-            Column::Job => self.job.as_deref(),
-            Column::Tag(tag) | Column::TagInMap(tag) => self.key.tags().get(tag),
-            _ => None,
-        }
-    }
-}
-
-/// One name, or one map of tags, for each series. `None` when the column is neither.
-fn column_of_names(column: &Column, series: &[SeriesNames]) -> Result<Option<ArrayRef>> {
-    let names = || series.iter().map(|names| names.get(column));
-    Ok(match column {
-        Column::Metric | Column::Node | Column::Job | Column::Tag(_) => {
-            Some(Arc::new(names().collect::<StringViewArray>()))
-        }
-        Column::TagInMap(_) => Some(Arc::new(names().collect::<StringArray>())),
-        Column::Tags => Some(Arc::new(tags_of(series)?)),
-        _ => None,
-    })
+fn views(names: impl IntoIterator<Item = Option<impl AsRef<str>>>) -> ArrayRef {
+    Arc::new(names.into_iter().collect::<StringViewArray>())
 }
 
 impl Column {
@@ -405,16 +389,16 @@ fn tag_fields() -> Fields {
     Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)])
 }
 
-fn tags_of(series: &[SeriesNames]) -> Result<MapArray> {
+fn tags_of(series: &[SeriesKey]) -> Result<MapArray> {
     let mut offsets = Vec::with_capacity(series.len() + 1);
     let mut entries = 0;
     offsets.push(0);
-    for names in series {
+    for key in series {
         // At most 64 tags on each of at most a batch of rows.
-        entries += i32::try_from(names.key.tags().len()).unwrap_or(0);
+        entries += i32::try_from(key.tags().len()).unwrap_or(0);
         offsets.push(entries);
     }
-    let pairs = || series.iter().flat_map(|names| names.key.tags().iter());
+    let pairs = || series.iter().flat_map(|key| key.tags().iter());
     let names: StringArray = pairs().map(|(name, _)| Some(name)).collect();
     let values: StringArray = pairs().map(|(_, value)| Some(value)).collect();
     let entries = StructArray::try_new(tag_fields(), vec![Arc::new(names), Arc::new(values)], None)?;

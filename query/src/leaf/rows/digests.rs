@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::internal_err;
 use datafusion::error::Result;
 use telem_engine::{DigestPart, DigestRequest, SeriesDigest, SeriesId, Timestamp};
 
 use super::engine_error;
 use super::samples::ranges;
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, known, unanswerable};
+use super::{Column, RowKind, RowsRequest, column_of_names, known, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
@@ -75,11 +74,7 @@ impl DigestBatches {
     }
 
     fn batch(&self, rows: &[DigestRow]) -> Result<RecordBatch> {
-        let named: Vec<SeriesNames> =
-            rows.iter().filter_map(|row| SeriesNames::of(&self.context, row.series)).collect();
-        if named.len() < rows.len() {
-            return internal_err!("a digest of a series that nobody knows");
-        }
+        let series: Vec<SeriesId> = rows.iter().map(|row| row.series).collect();
         let times = |time: fn(&SeriesDigest) -> Timestamp| {
             known::times(rows.iter().map(move |row| row.digest.as_ref().map(time)))
         };
@@ -101,7 +96,9 @@ impl DigestBatches {
                 Column::Least => values(|digest| digest.least),
                 Column::Greatest => values(|digest| digest.greatest),
                 Column::Sum => Arc::new(rows.iter().map(|row| row.sum).collect::<Float64Array>()),
-                name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(RowKind::Digest, name))?,
+                name => {
+                    column_of_names(&self.context, name, &series)?.ok_or_else(|| unanswerable(RowKind::Digest, name))?
+                }
             });
         }
         known::batch(&self.schema, arrays, rows.len())

@@ -13,7 +13,7 @@ use telem_engine::meta::MetricKind;
 use telem_engine::{SeriesId, SeriesPoints, Snapshot, TimeRange, Timestamp, Value};
 
 use super::engine_error;
-use super::{Column, RowKind, RowsRequest, SeriesNames, Tests, column_of_names, unanswerable};
+use super::{Column, RowKind, RowsRequest, Tests, column_of_names, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part, Stop};
 use crate::options::BATCH_ROWS;
 
@@ -36,7 +36,6 @@ fn series_batch(
     context: &LeafContext,
 ) -> Result<RecordBatch> {
     let snapshot = &context.snapshot;
-    let named: Vec<SeriesNames> = ids.iter().filter_map(|id| SeriesNames::of(context, *id)).collect();
     let wants = |column: Column| columns.contains(&column);
     let wants_last = wants(Column::LastValue) || wants(Column::LastInt);
     let wants_bounds = wants(Column::FirstTs) || wants(Column::LastTs);
@@ -67,7 +66,7 @@ fn series_batch(
                 });
                 Arc::new(values.collect::<Int64Array>())
             }
-            name => column_of_names(name, &named)?.ok_or_else(|| unanswerable(RowKind::Series, name))?,
+            name => column_of_names(context, name, ids)?.ok_or_else(|| unanswerable(RowKind::Series, name))?,
         });
     }
     batch(schema, arrays, ids.len())

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{SchemaRef, TimestampMicrosecondType, UInt32Type};
-use datafusion::common::internal_err;
 use datafusion::error::{DataFusionError, Result};
 use telem_engine::{ScanColumn, ScanRequest, SeriesId, TimeRange};
 
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, engine_error, sorted, steps, unanswerable};
+use super::{Column, RowKind, RowsRequest, column_of_names, engine_error, sorted, steps, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
@@ -107,9 +106,9 @@ impl SampleRows {
                 name => {
                     let runs = match &mut runs {
                         Some(runs) => runs,
-                        none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values(), &self.context)?),
+                        none => none.insert(Runs::new(found.as_primitive::<UInt32Type>().values())),
                     };
-                    let names = column_of_names(name, &runs.series)?;
+                    let names = column_of_names(&self.context, name, &runs.series)?;
                     let names = names.ok_or_else(|| unanswerable(RowKind::Sample, name))?;
                     take(&names, &runs.rows, None)?
                 }
@@ -123,21 +122,18 @@ impl SampleRows {
 /// Which series the rows of a batch belong to: names are looked up once a series, and views of
 /// strings copied once a row.
 struct Runs {
-    series: Vec<SeriesNames>,
+    series: Vec<SeriesId>,
     /// For each row, whose of `series` it is.
     rows: UInt32Array,
 }
 
 impl Runs {
-    fn new(ids: &[u32], context: &LeafContext) -> Result<Self> {
+    fn new(ids: &[u32]) -> Self {
         let (mut series, mut rows) = (Vec::new(), Vec::with_capacity(ids.len()));
         for (run, stretch) in (0..).zip(ids.chunk_by(|a, b| a == b)) {
-            let Some(names) = SeriesNames::of(context, SeriesId(stretch[0])) else {
-                return internal_err!("a scan answers series {}, which the index does not know", stretch[0]);
-            };
-            series.push(names);
+            series.push(SeriesId(stretch[0]));
             rows.extend(std::iter::repeat_n(run, stretch.len()));
         }
-        Ok(Self { series, rows: UInt32Array::from(rows) })
+        Self { series, rows: UInt32Array::from(rows) }
     }
 }

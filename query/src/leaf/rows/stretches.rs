@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use telem_engine::{ScanColumn, ScanRequest, SeriesId, ValueRange};
 
 use super::samples::ranges;
-use super::{Column, RowKind, RowsRequest, SeriesNames, column_of_names, engine_error, known, unanswerable};
+use super::{Column, RowKind, RowsRequest, column_of_names, engine_error, known, unanswerable};
 use crate::leaf::{Batches, LeafContext, Part};
 use crate::options::BATCH_ROWS;
 
@@ -85,13 +85,7 @@ impl StretchBatches {
     }
 
     fn batch(&self, stretches: &[CoveredStretch]) -> Result<RecordBatch> {
-        let mut named = Vec::with_capacity(stretches.len());
-        for stretch in stretches {
-            match SeriesNames::of(&self.context, SeriesId(stretch.series)) {
-                Some(names) => named.push(names),
-                None => return internal_err!("a scan answers series {}, which nobody knows", stretch.series),
-            }
-        }
+        let series: Vec<SeriesId> = stretches.iter().map(|stretch| SeriesId(stretch.series)).collect();
         let times = |time: fn(&CoveredStretch) -> i64| {
             let times = TimestampMicrosecondArray::from_iter_values(stretches.iter().map(time));
             Arc::new(times.with_timezone("UTC")) as ArrayRef
@@ -101,7 +95,7 @@ impl StretchBatches {
             arrays.push(match column {
                 Column::FirstTs => times(|stretch| stretch.first),
                 Column::LastTs => times(|stretch| stretch.last),
-                name => column_of_names(name, &named)?
+                name => column_of_names(&self.context, name, &series)?
                     .ok_or_else(|| unanswerable(RowKind::Stretch { apart: self.apart }, name))?,
             });
         }
