@@ -28,7 +28,7 @@ use crate::last::LastValues;
 use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::manifest::Manifest;
-use crate::memtable::{Memtable, SAMPLE_BYTES};
+use crate::memtable::{Memtable, SAMPLE_BYTES, SparePages};
 use crate::meta::{Meta, MetaChange, MetricMeta, SeriesOwner};
 use crate::options::Options;
 use crate::recover::RecoveryReport;
@@ -111,6 +111,8 @@ struct Write {
     upkeep: Mutex<Upkeep>,
     /// What the merge that runs keeps of the segments that it reads.
     merging: Mutex<Weak<SegmentCache>>,
+    /// Of memtables that were flushed.
+    spare: Arc<SparePages>,
     flusher: Mutex<Flusher>,
     /// How far the WAL is durable. Held while an fsync runs, so that one fsync serves all waiting threads.
     synced: Mutex<Position>,
@@ -511,7 +513,7 @@ impl DbState {
             (view.between.iter().map(|visible| visible.memtable.bytes()).sum::<u64>(), Arc::clone(&view.meta))
         };
         DbFootprint {
-            memtables: between + self.memtable_bytes(),
+            memtables: between + self.memtable_bytes() + self.write.as_ref().map_or(0, |write| write.spare.bytes()),
             last_values: self.last.bytes() as u64,
             metadata: metadata.held_bytes() as u64,
             footers: caches().map(|cache| cache.figures().bytes).sum(),

@@ -8,15 +8,17 @@
 //! chain, and a series with few samples takes little memory.
 
 mod chain;
+mod spare;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 pub use self::chain::ChainColumns;
 use self::chain::{Chains, Sample};
+pub use self::spare::SparePages;
 use crate::index::Ids;
 use crate::sample::SampleBatch;
 use crate::series::SeriesId;
@@ -60,6 +62,11 @@ impl Default for Memtable {
 }
 
 impl Memtable {
+    /// An empty one, whose pages come from `spare` and go there.
+    pub fn with_spare(spare: &Arc<SparePages>) -> Self {
+        Self { chains: RwLock::new(Chains::with_spare(Arc::clone(spare))), ..Self::default() }
+    }
+
     /// Callers hold the database's append lock: there is one appender at a time.
     pub fn append(&self, batch: &SampleBatch) {
         let mut row = self.rows.load(Ordering::Relaxed);

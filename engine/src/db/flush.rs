@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use super::{DbState, Write, lock, milliseconds};
 use crate::error::{Error, Result};
 use crate::flush::{FlushReport, Flusher, Frozen};
+use crate::memtable::Memtable;
 
 impl DbState {
     pub(super) fn sync(&self, write: &Write) -> Result<()> {
@@ -81,7 +82,7 @@ impl DbState {
         let first_wal = appender.wal.finish();
         let mut view = self.view_mut();
         let meta = std::mem::take(&mut appender.meta_changed).then(|| Arc::clone(&view.meta));
-        let memtable = std::mem::take(&mut view.active);
+        let memtable = std::mem::replace(&mut view.active, Arc::new(Memtable::with_spare(&write.spare)));
         let series_end = appender.series_logged;
         view.frozen.push(Arc::new(Frozen { memtable, series_end, first_wal, meta }));
     }

@@ -17,6 +17,7 @@ use crate::last::LastValues;
 use crate::layout::Layout;
 use crate::lock::WriterLock;
 use crate::manifest::Manifest;
+use crate::memtable::SparePages;
 use crate::options::Options;
 use crate::recover::{self, RecoveredDatabase, RecoveryReport};
 use crate::segment::SegmentCache;
@@ -128,6 +129,7 @@ impl DbState {
             closed: AtomicBool::new(false),
             upkeep: Mutex::default(),
             merging: Mutex::default(),
+            spare: Arc::new(SparePages::new(options.memtable_bytes_flush)),
             flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
             synced: Mutex::default(),
             append: Mutex::new(AppendState {

@@ -94,6 +94,7 @@ impl Db {
         let inner = &*self.inner;
         let write = inner.write("merge segments")?;
         let mut upkeep = lock(&write.upkeep);
+        write.spare.release_unused();
         let now = inner.options.clock.monotonic();
         upkeep.leaving.retain(|(until, _)| now < *until);
         write.counters.set_removed(upkeep.leaving_bytes());

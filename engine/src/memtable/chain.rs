@@ -6,6 +6,9 @@
 //! too far from the header's begins a new, small block. Blocks are cut from pages in order. Nothing is moved but a first
 //! sample, and memory is released only as a whole.
 
+use std::sync::Arc;
+
+use super::spare::SparePages;
 use crate::paged::PagedTable;
 use crate::series::SeriesId;
 use crate::time::Timestamp;
@@ -124,17 +127,51 @@ impl Chain {
     }
 }
 
+/// Room for [`PAGE_ROOM`] entries.
+#[derive(Debug)]
+pub struct ChainPage(Vec<ChainEntry>);
+
+impl ChainPage {
+    pub const BYTES: usize = PAGE_ROOM * size_of::<ChainEntry>();
+
+    fn new() -> Self {
+        Self(Vec::with_capacity(PAGE_ROOM))
+    }
+
+    /// The same room without the entries.
+    pub fn emptied(mut self) -> Self {
+        self.0.clear();
+        self
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Chains {
     /// By series, in pages: the number of its chain, from 1; 0 where it has none. A page of which none has one is empty, so
     /// that few series with high ids take little.
     places: Vec<Box<[u32]>>,
     chains: PagedTable<Chain>,
-    /// Each with [`PAGE_ROOM`], made as they come.
-    pages: Vec<Vec<ChainEntry>>,
+    /// Made as they come.
+    pages: Vec<ChainPage>,
+    /// Where pages come from, if there are any, and go to.
+    spare: Option<Arc<SparePages>>,
+}
+
+impl Drop for Chains {
+    fn drop(&mut self) {
+        if let Some(spare) = &self.spare {
+            spare.give(self.pages.drain(..));
+        }
+    }
 }
 
 impl Chains {
+    pub fn with_spare(spare: Arc<SparePages>) -> Self {
+        let mut chains = Self::default();
+        chains.spare = Some(spare);
+        chains
+    }
+
     /// Adds samples, of which there are as many of each; their rows are counted from `row`, and grow from one call to the
     /// next.
     pub fn extend(&mut self, series: &[SeriesId], times: &[Timestamp], values: &[Value], row: u32) {
@@ -152,7 +189,7 @@ impl Chains {
     /// Adds samples as long as the last blocks of their series have room and begin at a time that is near; gives back how
     /// many these are. Nothing is made meanwhile, so that what is looked up stays where it is.
     fn fill_blocks(&mut self, series: &[SeriesId], times: &[Timestamp], values: &[Value], first_row: u32) -> usize {
-        let Self { places, chains, pages } = self;
+        let Self { places, chains, pages, .. } = self;
         let (places, pages) = (&places[..], &mut pages[..]);
         for (at, ((series, time), value)) in series.iter().zip(times).zip(values).enumerate() {
             let (page, place) = split_place(*series);
@@ -162,7 +199,7 @@ impl Chains {
             let Some(place) = chain.take_place() else { return at };
             let (page, place) = split(place);
             let row = (first_row + at as u32) | int_bit(*value);
-            pages[page][place] = ChainEntry { bits: value.to_bits(), offset, row };
+            pages[page].0[place] = ChainEntry { bits: value.to_bits(), offset, row };
         }
         times.len()
     }
@@ -181,8 +218,8 @@ impl Chains {
             // From now on it is a head with several entries.
             let block = self.cut(BLOCK_FIRST);
             let (page, head) = split(block);
-            self.pages[page][head] = ChainEntry::head(chain.base);
-            self.pages[page][head + 1] = chain.entry;
+            self.pages[page].0[head] = ChainEntry::head(chain.base);
+            self.pages[page].0[head + 1] = chain.entry;
             chain.set_places(ChainPlaces { first: block, block, at: block + 2, end: block + BLOCK_FIRST });
         }
         let places = chain.places();
@@ -197,7 +234,7 @@ impl Chains {
         // There is one: of a new block, or of the first.
         if let Some(place) = chain.take_place_of_several() {
             let (page, place) = split(place);
-            self.pages[page][place] = ChainEntry { offset, ..entry };
+            self.pages[page].0[place] = ChainEntry { offset, ..entry };
         }
         self.chains[at] = chain;
     }
@@ -205,7 +242,7 @@ impl Chains {
     /// Memory that samples take.
     pub fn bytes(&self) -> u64 {
         let entries: usize = match self.pages.split_last() {
-            Some((last, full)) => full.len() * PAGE_ROOM + last.len(),
+            Some((last, full)) => full.len() * PAGE_ROOM + last.0.len(),
             None => 0,
         };
         (entries * size_of::<ChainEntry>() + self.chains.len() * (size_of::<Chain>() + size_of::<u32>())) as u64
@@ -292,9 +329,9 @@ impl Chains {
         let size = if full { (2 * (before.end - before.block)).min(BLOCK_MAX) } else { BLOCK_MIN };
         let block = self.cut(size);
         let (page, head) = split(block);
-        self.pages[page][head] = ChainEntry::head(base);
+        self.pages[page].0[head] = ChainEntry::head(base);
         let (page, head) = split(before.block);
-        let head = &mut self.pages[page][head];
+        let head = &mut self.pages[page].0[head];
         head.offset = block.cast_signed();
         head.row = before.at - before.block - 1;
         ChainPlaces { first: before.first, block, at: block + 1, end: block + size }
@@ -302,12 +339,13 @@ impl Chains {
 
     /// A new block of `size` entries.
     fn cut(&mut self, size: u32) -> u32 {
-        let has_room = self.pages.last().is_some_and(|page| page.len() + size as usize <= PAGE_ROOM);
+        let has_room = self.pages.last().is_some_and(|page| page.0.len() + size as usize <= PAGE_ROOM);
         if !has_room {
-            self.pages.push(Vec::with_capacity(PAGE_ROOM));
+            let spare = self.spare.as_ref().and_then(|spare| spare.take());
+            self.pages.push(spare.unwrap_or_else(ChainPage::new));
         }
         let number = self.pages.len() - 1;
-        let page = &mut self.pages[number];
+        let page = &mut self.pages[number].0;
         let start = page.len();
         page.extend_from_slice(&EMPTY[..size as usize]);
         // See ROWS_MAX.
@@ -345,7 +383,7 @@ fn place(places: &mut Vec<Box<[u32]>>, series: SeriesId) -> &mut u32 {
 /// Goes through samples of a series.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
-    pages: &'a [Vec<ChainEntry>],
+    pages: &'a [ChainPage],
     /// Samples of this block that are left.
     entries: &'a [ChainEntry],
     base: i64,
@@ -357,7 +395,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(pages: &'a [Vec<ChainEntry>], chain: Option<&'a Chain>, rows: u32) -> Self {
+    fn new(pages: &'a [ChainPage], chain: Option<&'a Chain>, rows: u32) -> Self {
         let none = Self { pages, entries: &[], base: 0, next: None, last: (0, 0), rows };
         match chain {
             None => none,
@@ -375,7 +413,7 @@ impl<'a> Walk<'a> {
     fn advance(&mut self) -> Option<()> {
         let (block, (last, end)) = (self.next?, self.last);
         let (page, at) = split(block);
-        let page: &'a [ChainEntry] = &self.pages[page];
+        let page: &'a [ChainEntry] = &self.pages[page].0;
         let head = page[at];
         self.base = head.bits.cast_signed();
         let samples = if block == last { end - block - 1 } else { head.row };

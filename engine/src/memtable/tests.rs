@@ -164,3 +164,40 @@ fn readers_and_the_appender_do_not_disturb_each_other() {
         (0..500).for_each(|second| memtable.append(&tick(second)));
     });
 }
+
+#[test]
+fn pages_of_a_memtable_that_is_gone_are_those_of_the_next() {
+    let spare = Arc::new(SparePages::new(4 * 64 << 10));
+    let samples = 30_000_u32;
+    let fill = |memtable: &Memtable, from: i64| {
+        let mut batch = SampleBatch::default();
+        for at in 0..samples {
+            batch.push(
+                SeriesId(at % 7),
+                Timestamp::from_micros(from + i64::from(at)),
+                Value::Int(from + i64::from(at)),
+            );
+        }
+        memtable.append(&batch);
+    };
+    let first = Memtable::with_spare(&spare);
+    fill(&first, 0);
+    assert_eq!(spare.bytes(), 0);
+    let held = first.bytes();
+    drop(first);
+    let given = spare.bytes();
+    assert!(given > held / 2 && given <= 5 * 64 << 10, "{given} bytes are spare of {held}, and at most one memtable's");
+
+    let second = Memtable::with_spare(&spare);
+    fill(&second, 1_000_000);
+    assert_eq!(spare.bytes(), 0, "all are taken");
+    let read = second.read(SeriesId(3), TimeRange::ALL, second.rows());
+    assert_eq!(read.len(), samples as usize / 7 + 1);
+    assert_eq!(read[0], (Timestamp::from_micros(1_000_003), Value::Int(1_000_003)), "nothing of the first is left");
+    drop(second);
+
+    spare.release_unused();
+    assert_eq!(spare.bytes(), given, "they were used since");
+    spare.release_unused();
+    assert_eq!(spare.bytes(), 0);
+}

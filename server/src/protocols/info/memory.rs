@@ -8,7 +8,7 @@ use crate::info::ServerMemory;
 use crate::protocol::PartName;
 use crate::state::State;
 
-const MEMTABLES: PartName = ("memtables", "samples that are in no segment yet");
+const MEMTABLES: PartName = ("memtables", "samples that are in no segment yet, and room for the next");
 const NAMES: PartName = ("names", "names of metrics, of tags and of their values");
 const INDEX: PartName = ("index", "the index between names and series");
 const LAST_VALUES: PartName = ("last_values", "the last value of each series");
