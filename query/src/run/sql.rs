@@ -5,9 +5,9 @@ mod expressions;
 mod from_first;
 mod little;
 mod value_names;
+mod walk;
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -21,7 +21,7 @@ use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::sql::parser::{DFParserBuilder, Statement};
 use datafusion::sql::sqlparser::ast::{
-    ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions, Statement as Sql, visit_relations,
+    ObjectName, ShowStatementFilter, ShowStatementFilterPosition, ShowStatementOptions, Statement as Sql,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -39,6 +39,7 @@ use crate::question::ago;
 use crate::relative::{self, Anchor};
 use crate::session::plain::{PlainPlan, PlainRules, PlainSession};
 use crate::view::View;
+use walk::{Onlooker, walk};
 
 /// Longest text of a query.
 pub(crate) const SQL_BYTES_MAX: usize = 1 << 20;
@@ -228,24 +229,30 @@ fn is_operator(token: &Token) -> bool {
     }
 }
 
-fn few_tables(statement: Statement) -> Result<Statement> {
-    let sql = match &statement {
-        Statement::Statement(sql) => &**sql,
-        Statement::Explain(explain) => match &*explain.statement {
-            Statement::Statement(sql) => &**sql,
+fn few_tables(mut statement: Statement) -> Result<Statement> {
+    let sql = match &mut statement {
+        Statement::Statement(sql) => sql,
+        Statement::Explain(explain) => match &mut *explain.statement {
+            Statement::Statement(sql) => sql,
             _ => return Ok(statement),
         },
         _ => return Ok(statement),
     };
-    let mut tables = 0;
-    let _ = visit_relations(sql, |_| {
-        tables += 1;
-        ControlFlow::<()>::Continue(())
-    });
+    let mut tables = TableCount(0);
+    walk(sql, &mut tables);
+    let TableCount(tables) = tables;
     if tables > TABLES_MAX {
         return Err(Error::Invalid(format!("the SQL names tables {tables} times; at most {TABLES_MAX} are allowed")));
     }
     Ok(statement)
+}
+
+struct TableCount(usize);
+
+impl Onlooker for TableCount {
+    fn enter_relation(&mut self, _: &mut ObjectName) {
+        self.0 += 1;
+    }
 }
 
 fn only_reads(statement: &Statement) -> Result<()> {

@@ -1,18 +1,14 @@
 //! `FROM loss` alone asks for all columns, as in DuckDB and ClickHouse.
 
-use std::ops::ControlFlow;
-
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast::{
-    Select, SelectFlavor, SelectItem, VisitMut, VisitorMut, WildcardAdditionalOptions,
-};
+use datafusion::sql::sqlparser::ast::{Select, SelectFlavor, SelectItem, WildcardAdditionalOptions};
+
+use super::walk::{Onlooker, walk};
 
 /// Writes the SELECT that was left out, which DataFusion would plan without any column.
 pub(super) fn resolve(statement: &mut Statement) {
     match statement {
-        Statement::Statement(sql) => {
-            let _ = sql.visit(&mut FromFirst);
-        }
+        Statement::Statement(sql) => walk(sql, &mut FromFirst),
         Statement::Explain(explain) => resolve(&mut explain.statement),
         _ => {}
     }
@@ -20,14 +16,11 @@ pub(super) fn resolve(statement: &mut Statement) {
 
 struct FromFirst;
 
-impl VisitorMut for FromFirst {
-    type Break = ();
-
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+impl Onlooker for FromFirst {
+    fn enter_select(&mut self, select: &mut Select) {
         if select.flavor == SelectFlavor::FromFirstNoSelect {
             select.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
             select.flavor = SelectFlavor::Standard;
         }
-        ControlFlow::Continue(())
     }
 }

@@ -7,12 +7,13 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, VisitMut, VisitorMut,
+    Expr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, VisitMut,
 };
+
+use super::walk::{Onlooker, walk};
 
 const VALUE: &str = "value";
 
@@ -51,9 +52,9 @@ pub(super) fn resolve(statement: &mut Statement, metrics: &BTreeSet<String>, agg
     match statement {
         Statement::Statement(sql) => {
             let mut common = CommonTables::default();
-            let _ = sql.visit(&mut common);
+            walk(sql, &mut common);
             let metrics = metrics.difference(&common.names).cloned().collect();
-            let _ = sql.visit(&mut Selects { metrics, common: common.names, aggregates });
+            walk(sql, &mut Selects { metrics, common: common.names, aggregates });
         }
         Statement::Explain(explain) => resolve(&mut explain.statement, metrics, aggregates),
         _ => {}
@@ -66,13 +67,10 @@ struct CommonTables {
     names: BTreeSet<String>,
 }
 
-impl VisitorMut for CommonTables {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+impl Onlooker for CommonTables {
+    fn enter_query(&mut self, query: &mut Query) {
         let tables = query.with.iter().flat_map(|with| &with.cte_tables);
         self.names.extend(tables.map(|table| table.alias.name.value.clone()));
-        ControlFlow::Continue(())
     }
 }
 
@@ -83,10 +81,8 @@ struct Selects<'a> {
     aggregates: &'a dyn Fn(&str) -> bool,
 }
 
-impl VisitorMut for Selects<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+impl Onlooker for Selects<'_> {
+    fn enter_query(&mut self, query: &mut Query) {
         // ORDER BY stands beside its SELECT, which is visited after this.
         if let SetExpr::Select(select) = &*query.body
             && let Some(order) = &mut query.order_by
@@ -96,13 +92,12 @@ impl VisitorMut for Selects<'_> {
             let hidden = outputs(select, OutputNames::WithPlainColumns);
             self.rewrite(order, &meanings, &hidden);
         }
-        ControlFlow::Continue(())
     }
 
-    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+    fn enter_select(&mut self, select: &mut Select) {
         let meanings = self.meanings(select);
         if meanings.qualified.is_empty() {
-            return ControlFlow::Continue(());
+            return;
         }
         let aliases = outputs(select, OutputNames::Aliases);
         let none = BTreeSet::new();
@@ -125,7 +120,6 @@ impl VisitorMut for Selects<'_> {
         self.rewrite(&mut select.having, &meanings, &aliases);
         self.rewrite(&mut select.qualify, &meanings, &aliases);
         self.rewrite(&mut select.named_window, &meanings, &none);
-        ControlFlow::Continue(())
     }
 }
 
@@ -158,8 +152,7 @@ impl Selects<'_> {
     /// Puts the meanings in place of their names, but not in subqueries: those have tables of their own. A name in
     /// `hidden` is a column of the answer, except within an aggregate function, which knows no such columns.
     fn rewrite(&self, part: &mut impl VisitMut, meanings: &Meanings, hidden: &BTreeSet<String>) {
-        let _ =
-            part.visit(&mut Names { meanings, hidden, is_aggregate: self.aggregates, subqueries: 0, aggregates: 0 });
+        walk(part, &mut Names { meanings, hidden, is_aggregate: self.aggregates, subqueries: 0, aggregates: 0 });
     }
 }
 
@@ -199,28 +192,23 @@ impl Names<'_> {
     }
 }
 
-impl VisitorMut for Names<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+impl Onlooker for Names<'_> {
+    fn enter_query(&mut self, _: &mut Query) {
         self.subqueries += 1;
-        ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+    fn leave_query(&mut self, _: &mut Query) {
         self.subqueries -= 1;
-        ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+    fn enter_expr(&mut self, expr: &mut Expr) {
         self.aggregates += usize::from(self.aggregates(expr));
-        ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+    fn leave_expr(&mut self, expr: &mut Expr) {
         self.aggregates -= usize::from(self.aggregates(expr));
         if self.subqueries > 0 {
-            return ControlFlow::Continue(());
+            return;
         }
         let meaning = match expr {
             Expr::Identifier(name) if self.aggregates > 0 || !self.hidden.contains(&name.value) => {
@@ -232,6 +220,5 @@ impl VisitorMut for Names<'_> {
         if let Some(value) = meaning {
             *expr = value;
         }
-        ControlFlow::Continue(())
     }
 }
