@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What a release is to be fast at, done once by an instrumented telem: ./release measures with it what runs how often.
 
-    benches/train.py TELEM            about a minute
-    benches/train.py TELEM --quick    seconds: does it work here?
+    benches/train.py TELEM                 about a minute
+    benches/train.py TELEM --counts DIR    what TELEM counts goes into a folder for each activity, in their order
+    benches/train.py TELEM --quick         seconds: does it work here?
 
 All parts of the product that carry samples or answers take their turn: samples by line protocol, put, the client
 protocol and collectors; dashboards' questions and SQL in memory, from files and over nodes; merging, export, import and
-replay; clients of Metric Proxy. What never runs here is made small instead of fast. Needs Python alone; servers listen
-on loopback and are ended.
+replay; clients of Metric Proxy. What never runs here is made small instead of fast, and what only one activity needs
+lies apart from what others do. Needs Python alone; servers listen on loopback and are ended.
 """
 
 import argparse
@@ -48,6 +49,20 @@ WHOLE, QUICK = Amount(60, 360, 30), Amount(6, 12, 3)
 def run(*command, **more):
     print("$", *command, flush=True)
     subprocess.run([str(part) for part in command], check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL, **more)
+
+
+class Activities:
+    """Each has a folder for what the processes count that are started in it."""
+
+    def __init__(self, counts):
+        self.counts, self.begun = counts, 0
+
+    def begin(self, name):
+        print(f"-- {name}", flush=True)
+        if self.counts:
+            # Four files, which processes of one kind add up in.
+            os.environ["LLVM_PROFILE_FILE"] = str(self.counts / f"{self.begun:02}-{name}" / "%4m.profraw")
+        self.begun += 1
 
 
 class Server:
@@ -147,6 +162,9 @@ def dashboard(server, amount):
             server.ask("/api/query", json.dumps(asked), JSON)
         server.ask("/api/query/last", json.dumps({"queries": [{"metric": metric}], "resolveNames": True}), JSON)
         server.ask("/api/suggest?type=metrics&max=100")
+
+
+def ask_sql(server, amount):
     for sql in (
         "SELECT quantile_cont(value, 0.99) AS p99 FROM m3",
         "SELECT ts, host, value FROM m0 WHERE value > 90",
@@ -162,66 +180,71 @@ def dashboard(server, amount):
         server.ask("/api/sql?format=csv", sql)
 
 
+def train(telem, amount, place, begin):
+    """What every telem does comes first, and what few do last."""
+    data, saved, client = place / "data", place / "saved", {"PYTHONPATH": str(HERE.parent / "clients/python")}
+
+    def serve(directory):
+        return Server(telem, "serve", "--data", directory, "--listen", "127.0.0.1:0", "--level", "2")
+
+    begin("samples")
+    with serve(data) as server:
+        load(server, amount)
+    begin("questions")
+    with serve(place / "asked") as server:
+        load(server, amount)
+        dashboard(server, amount)
+    begin("jobs")
+    # A job with a client that steers itself, and one of three nodes.
+    job = [sys.executable, HERE.parent / "examples/ai_in_the_loop.py", "--quick"]
+    often = ("--level", "4", "--interval", "200ms")
+    run(telem, "run", *often, "--save", saved, "--", *job, env={**os.environ, **client})
+    pause = "1" if amount is QUICK else "5"
+    nodes = ("--local", "3", "--level", "2", "--interval", "100ms", "--save", place / "nodes")
+    run(telem, "run", *nodes, "--", "sleep", pause)
+    begin("sql")
+    with serve(place / "asked by SQL") as server:
+        load(server, amount)
+        ask_sql(server, amount)
+    begin("saved")
+    for command in (["info"], ["check"], ["compact"], ["ls"], ["export", "-o", place / "all.parquet"]):
+        run(telem, command[0], data, *command[1:])
+    run(telem, "import", place / "all.parquet", "--save", place / "imported")
+    with Server(telem, "replay", data, "--listen", "127.0.0.1:0") as server:
+        dashboard(server, amount)
+        ask_sql(server, amount)
+    for question in ("SELECT host, max(value) FROM node_load1 GROUP BY host", "SELECT * FROM metrics"):
+        run(telem, "sql", place / "nodes", question)
+
+
+def measure(telem, begin):
+    """What else is measured, a little of each."""
+    begin("proxy")
+    # Two hundred jobs that end are more than a list sorts in one piece.
+    run(HERE / "proxy/server.py", telem, "--rows", "finished")
+    begin("proxy-counters")
+    run(HERE / "proxy/server.py", telem, "--quick")
+    begin("measured")
+    run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 100, "--hosts", 200)
+    writing = ["--writing", 20_000, "--clients", 2, "--seconds", 4]
+    run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 40, "--hosts", 200, *writing)
+    run(HERE / "frames.py", "--telem", telem, "--samples", 300_000)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("telem", type=pathlib.Path)
+    parser.add_argument("--counts", type=pathlib.Path, metavar="DIR", help="where an instrumented telem writes")
     parser.add_argument("--quick", action="store_true", help="a little of each part that is its own")
     given = parser.parse_args()
     telem, amount = given.telem.resolve(), QUICK if given.quick else WHOLE
+    activities = Activities(given.counts and given.counts.resolve())
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="telem-train") as place:
         place = pathlib.Path(place)
-        data, saved, client = place / "data", place / "saved", {"PYTHONPATH": str(HERE.parent / "clients/python")}
-        with Server(telem, "serve", "--data", data, "--listen", "127.0.0.1:0", "--level", "2") as server:
-            load(server, amount)
-            dashboard(server, amount)
-        for command in (["info"], ["check"], ["compact"], ["ls"], ["export", "-o", place / "all.parquet"]):
-            run(telem, command[0], data, *command[1:])
-        run(telem, "import", place / "all.parquet", "--save", place / "imported")
-        with Server(telem, "replay", data, "--listen", "127.0.0.1:0") as server:
-            dashboard(server, amount)
-        # A job with a client that steers itself, and one of three nodes.
-        job = [sys.executable, HERE.parent / "examples/ai_in_the_loop.py", "--quick"]
-        run(
-            telem,
-            "run",
-            "--level",
-            "4",
-            "--interval",
-            "200ms",
-            "--save",
-            saved,
-            "--",
-            *job,
-            env={**os.environ, **client},
-        )
-        run(
-            telem,
-            "run",
-            "--local",
-            "3",
-            "--level",
-            "2",
-            "--interval",
-            "100ms",
-            "--save",
-            place / "nodes",
-            "--",
-            "sleep",
-            "1" if given.quick else "5",
-        )
-        for question in ("SELECT host, max(value) FROM node_load1 GROUP BY host", "SELECT * FROM metrics"):
-            run(telem, "sql", place / "nodes", question)
-        if given.quick:
-            return
-        # What else is measured, a little of each.
-        run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 100, "--hosts", 200)
-        writing = ["--writing", 20_000, "--clients", 2, "--seconds", 4]
-        run(HERE / "dashboard.py", telem, "--rounds", 1, "--questions", 40, "--hosts", 200, *writing)
-        run(HERE / "frames.py", "--telem", telem, "--samples", 300_000)
-        run(HERE / "proxy/server.py", telem, "--quick")
-        # Two hundred jobs that end are more than a list sorts in one piece.
-        run(HERE / "proxy/server.py", telem, "--rows", "finished")
+        train(telem, amount, place, activities.begin)
+        if not given.quick:
+            measure(telem, activities.begin)
     print(f"{time.monotonic() - began:.0f} s")
 
 
