@@ -8,6 +8,7 @@
 //! chain, and a series with few samples takes little memory.
 
 mod chain;
+mod page;
 mod spare;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
 
 /// What a sample costs, besides its share of a block's head and of what is empty in its series' last block.
-pub const SAMPLE_BYTES: u64 = size_of::<chain::ChainEntry>() as u64;
+pub const SAMPLE_BYTES: u64 = size_of::<page::ChainEntry>() as u64;
 /// Most samples in one memtable; the limit in bytes is reached long before.
 pub const ROWS_MAX: u32 = chain::ROWS_MAX;
 /// Places that samples are moved before they are sorted as any others.

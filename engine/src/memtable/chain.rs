@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::page::{ChainEntry, ChainPage, PAGE, PAGE_ROOM};
 use super::spare::SparePages;
 use crate::paged::PagedTable;
 use crate::series::SeriesId;
@@ -19,10 +20,6 @@ const INT_BIT: u32 = 1 << 31;
 /// A sample takes less than four entries with its share of heads and of room that was left: blocks but the last are
 /// full where they are large, so that all entries have a place of 32 bits.
 pub const ROWS_MAX: u32 = 1 << 30;
-/// Entries of a page: 64 KiB.
-const PAGE: usize = 4 << 10;
-/// Those that have room. An allocator that adds a few bytes to what it is asked for would make 80 KiB of 64.
-const PAGE_ROOM: usize = PAGE - 1;
 /// Series of a page of places.
 const PLACES_PAGE: usize = 512;
 /// Entries of the first block of a series and of the largest, heads included.
@@ -33,24 +30,6 @@ const BLOCK_MIN: u32 = 2;
 
 /// The largest block before anything is in it.
 const EMPTY: [ChainEntry; BLOCK_MAX as usize] = [ChainEntry { bits: 0, offset: 0, row: 0 }; BLOCK_MAX as usize];
-
-/// A sample, or the head of a block: see [`ChainEntry::head`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ChainEntry {
-    bits: u64,
-    /// Microseconds from the time in the block's head: 35 minutes both ways.
-    offset: i32,
-    /// With [`INT_BIT`].
-    row: u32,
-}
-
-impl ChainEntry {
-    /// Of a block that starts at this time. Where the next block is and how many samples are in this one stands in
-    /// `offset` and `row` once there is a next.
-    fn head(base: i64) -> Self {
-        Self { bits: base.cast_unsigned(), offset: 0, row: 0 }
-    }
-}
 
 /// A sample as it is read back.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -124,24 +103,6 @@ impl Chain {
         let ChainPlaces { first, block, at, end } = places;
         let bits = u64::from(first) | u64::from(block) << 32;
         self.entry = ChainEntry { bits, offset: at.cast_signed(), row: end };
-    }
-}
-
-/// Room for [`PAGE_ROOM`] entries.
-#[derive(Debug)]
-pub struct ChainPage(Vec<ChainEntry>);
-
-impl ChainPage {
-    pub const BYTES: usize = PAGE_ROOM * size_of::<ChainEntry>();
-
-    fn new() -> Self {
-        Self(Vec::with_capacity(PAGE_ROOM))
-    }
-
-    /// The same room without the entries.
-    pub fn emptied(mut self) -> Self {
-        self.0.clear();
-        self
     }
 }
 

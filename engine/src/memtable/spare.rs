@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::chain::ChainPage;
+use super::page::ChainPage;
 
 /// At most as many pages as one memtable has.
 #[derive(Debug)]
