@@ -1,8 +1,9 @@
 //! How soon freed memory goes back to the system.
 //!
-//! Under load a memtable, a body and what a merge unpacked are each freed and asked for anew within a second, which is how
-//! long the allocator of the binary keeps them by itself: it held as much again as the samples took. Whoever sets
-//! MIMALLOC_PURGE_DELAY, in milliseconds, is obeyed instead.
+//! Under load a body, an answer and what a merge unpacked are each freed and asked for anew within a second, which is
+//! how long the allocator of the binary keeps memory by itself: it held as much again as the samples took. What is
+//! wanted again at once and is large, pages of memtables, the engine keeps. Whoever sets MIMALLOC_PURGE_DELAY, in
+//! milliseconds, is obeyed instead.
 
 use std::ffi::{c_int, c_long};
 
@@ -11,7 +12,7 @@ use mimalloc as _;
 
 /// `mi_option_purge_delay` in mimalloc.h of version 3.
 const PURGE_DELAY: c_int = 15;
-/// Memory that was free for so long goes back. Less makes the next request for it dearer than it saves.
+/// Memory that was free for so long goes back. Half of it costs page faults and saves next to nothing.
 const PURGE_DELAY_MS: c_long = 50;
 
 #[allow(unsafe_code, reason = "the crate of the allocator has no way to set its options")]
