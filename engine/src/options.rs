@@ -12,7 +12,7 @@ use crate::retention::Retention;
 pub struct Options {
     /// Id of the node whose samples these are; written into a new database, checked nowhere.
     pub node: String,
-    /// A flush is due when the memtable holds this much: 17 bytes a sample and some more a series. 12 MiB, so that with
+    /// A flush is due when the memtable holds this much: 17 bytes a sample and some more a series. 16 MiB, so that with
     /// those that are flushed meanwhile and what encoding takes a busy telem stays small.
     pub memtable_bytes_flush: u64,
     /// A flush is due when the first sample of the memtable was appended this long ago. 1 h: where little comes in,
@@ -57,7 +57,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             node: "local".to_owned(),
-            memtable_bytes_flush: 12 << 20,
+            memtable_bytes_flush: 16 << 20,
             memtable_age_flush: Duration::from_secs(3_600),
             memtable_bytes_max: 384 << 20,
             wal_bytes_flush: 256 << 20,

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::page::ChainPage;
 
-/// At most as many pages as two memtables have: one may fill up while the one before it is flushed.
+/// At most as many pages as one memtable has.
 #[derive(Debug)]
 pub struct SparePages {
     pages_max: usize,
@@ -22,9 +22,9 @@ struct SpareState {
 }
 
 impl SparePages {
-    /// Of memtables that are flushed when they hold so many bytes.
+    /// Of a memtable of so many bytes.
     pub fn new(memtable_bytes: u64) -> Self {
-        let pages_max = 2 * (usize::try_from(memtable_bytes).unwrap_or(usize::MAX) / ChainPage::BYTES) + 1;
+        let pages_max = usize::try_from(memtable_bytes).unwrap_or(usize::MAX) / ChainPage::BYTES + 1;
         Self { pages_max, state: Mutex::default() }
     }
 
