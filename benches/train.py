@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a release is to be fast at, done once by an instrumented telem: ./release measures with it what runs how often.
 
-    benches/train.py TELEM                 about a minute
+    benches/train.py TELEM                 a minute and a half
     benches/train.py TELEM --counts DIR    what TELEM counts goes into a folder for each activity, in their order
     benches/train.py TELEM --quick         seconds: does it work here?
 

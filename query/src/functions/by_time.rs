@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
 
-use super::two_arguments;
+use super::{passes, two_arguments};
 use crate::leaf::time_type;
 
 pub fn first() -> AggregateUDF {
@@ -161,8 +161,7 @@ impl<T: ArrowPrimitiveType> GroupsAccumulator for ChosenOfGroups<T> {
         self.kept.resize(total.max(self.kept.len()), None);
         let (values, times) = (values[0].as_primitive::<T>(), values[1].as_primitive::<TimestampMicrosecondType>());
         for (at, group) in groups.iter().enumerate() {
-            let passes = filter.is_none_or(|filter| filter.is_valid(at) && filter.value(at));
-            if !passes || values.is_null(at) || times.is_null(at) {
+            if !passes(filter, at) || values.is_null(at) || times.is_null(at) {
                 continue;
             }
             let (time, value) = (times.value(at), values.value(at));

@@ -17,6 +17,7 @@ use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{Accumulator, AggregateUDF, EmitTo, GroupsAccumulator, StatisticsArgs};
 
 use super::ours::{OurAggregate, Ours};
+use super::passes;
 use crate::question::aggregator::Side;
 
 pub fn min() -> AggregateUDF {
@@ -107,8 +108,7 @@ impl GroupsAccumulator for ExtremeGroups {
         self.kept.resize(total.max(self.kept.len()), None);
         let values = values[0].as_primitive::<Float64Type>();
         for (at, group) in groups.iter().enumerate() {
-            let passes = filter.is_none_or(|filter| filter.is_valid(at) && filter.value(at));
-            if passes && values.is_valid(at) {
+            if passes(filter, at) && values.is_valid(at) {
                 self.side.take(&mut self.kept[*group], values.value(at));
             }
         }

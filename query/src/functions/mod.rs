@@ -14,6 +14,7 @@ mod time_bucket;
 
 use std::sync::Arc;
 
+use arrow::array::{Array, BooleanArray};
 use arrow::datatypes::DataType;
 use datafusion::common::plan_err;
 use datafusion::error::Result;
@@ -57,6 +58,11 @@ fn as_time(function: &str, given: &DataType) -> Result<DataType> {
         }
         other => plan_err!("{function}: the time is a {other}, expected a timestamp"),
     }
+}
+
+/// Whether an aggregate with FILTER counts the row; a row of which the condition is NULL does not count.
+fn passes(filter: Option<&BooleanArray>, row: usize) -> bool {
+    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
 /// Checks the arguments of an aggregate over values and their times.

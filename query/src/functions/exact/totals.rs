@@ -14,6 +14,7 @@ use telem_engine::ExactSum;
 
 use super::field;
 use super::measure::{INPUTS_MAX, Measure};
+use crate::functions::passes;
 
 /// Columns of one sum in a state: two floats, and bytes where these do not hold it.
 const COLUMNS: usize = 3;
@@ -230,8 +231,7 @@ pub(super) fn for_rows(
     let columns: Vec<&Float64Array> = values.iter().map(|column| column.as_primitive::<Float64Type>()).collect();
     let (Some(y), x) = (columns.first(), columns.get(1)) else { return };
     for at in 0..y.len() {
-        let passes = filter.is_none_or(|filter| filter.is_valid(at) && filter.value(at));
-        if passes && columns.iter().all(|column| column.is_valid(at)) {
+        if passes(filter, at) && columns.iter().all(|column| column.is_valid(at)) {
             take(at, [y.value(at), x.map_or(0.0, |x| x.value(at))]);
         }
     }

@@ -1,7 +1,7 @@
 //! One walk through the syntax of a statement for all who look for something in it.
 //!
-//! A walk is compiled for each type that looks on, through everything that SQL may have: a megabyte of the binary each
-//! time. So there is one, which knows them by their trait alone.
+//! A walk is compiled for each type that looks on, through everything that SQL may have: more than a
+//! thousand functions each time. So there is one, which knows them by their trait alone.
 
 use std::ops::ControlFlow;
 
