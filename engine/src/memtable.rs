@@ -187,6 +187,11 @@ impl Memtable {
         same && columns.times.windows(2).all(|pair| pair[0] < pair[1])
     }
 
+    /// Prepares for reading `series`, few of them, one after the other.
+    pub fn bring_near(&self, series: &[SeriesId]) {
+        self.read_chains().bring_near(series);
+    }
+
     /// Whether a visible sample of `series` lies in `range`.
     pub fn has(&self, series: SeriesId, range: TimeRange, visible: Rows) -> bool {
         self.read_chains().of(series, visible.0).any(|sample| range.contains(sample.time))

@@ -28,6 +28,9 @@ const BLOCK_MAX: u32 = 32;
 /// Entries of a block that begins because a time is far from the others.
 const BLOCK_MIN: u32 = 2;
 
+/// Entries of a line of a processor's cache.
+const LINE: usize = 64 / size_of::<ChainEntry>();
+
 /// The largest block before anything is in it.
 const EMPTY: [ChainEntry; BLOCK_MAX as usize] = [ChainEntry { bits: 0, offset: 0, row: 0 }; BLOCK_MAX as usize];
 
@@ -228,10 +231,15 @@ impl Chains {
     pub fn fill(&self, series: SeriesId, rows: u32, columns: &mut ChainColumns) -> bool {
         columns.clear();
         let mut walk = self.of(series, rows);
-        while !walk.entries.is_empty() || walk.advance().is_some() {
+        let mut has_block = !walk.entries.is_empty() || walk.advance().is_some();
+        while has_block {
             let (base, block) = (walk.base, std::mem::take(&mut walk.entries));
-            // Rows ascend.
-            let seen = block.partition_point(|entry| entry.row & !INT_BIT < rows);
+            // The head of the next block is asked for before these samples are copied: each block lies somewhere else, and
+            // who waits for one after the other waits most of the time.
+            has_block = walk.advance().is_some();
+            let is_seen = |entry: &ChainEntry| entry.row & !INT_BIT < rows;
+            // Rows ascend. Mostly all are seen, and they are read in the order in which they lie.
+            let seen = if block.last().is_some_and(is_seen) { block.len() } else { block.partition_point(is_seen) };
             let entries = &block[..seen];
             columns.times.extend(entries.iter().map(|entry| base + i64::from(entry.offset)));
             let ints = entries.iter().filter(|entry| entry.row & INT_BIT != 0).count();
@@ -247,6 +255,33 @@ impl Chains {
             }
         }
         columns.ints.is_empty() || columns.floats.is_empty()
+    }
+
+    /// Brings the blocks of `series` near, of which each is then read by [`Chains::fill`]. A step to the next block of a
+    /// chain waits for memory; here the steps of all these chains wait at the same time.
+    pub fn bring_near(&self, series: &[SeriesId]) {
+        let several = |id: &SeriesId| self.chain(*id).filter(|chain| chain.samples > 1);
+        let mut chains: Vec<(u32, u32)> = series
+            .iter()
+            .filter_map(several)
+            .map(|chain| chain.places())
+            .map(|places| (places.first, places.block))
+            .collect();
+        let mut seen = 0;
+        while !chains.is_empty() {
+            chains.retain_mut(|(block, last)| {
+                let (page, at) = split(*block);
+                let page = &self.pages[page].0;
+                let head = page[at];
+                let is_last = block == last;
+                let end = if is_last { at + 1 } else { at + 1 + head.row as usize };
+                seen ^= page[at..end].iter().step_by(LINE).fold(0, |seen, entry| seen ^ entry.row);
+                *block = head.offset.cast_unsigned();
+                !is_last
+            });
+        }
+        // Else the compiler finds that nobody wants to know.
+        std::hint::black_box(seen);
     }
 
     /// All samples, series after series.
