@@ -4,10 +4,9 @@
 //! appends and flushes go on. It is committed as a flush is: a manifest names it in place of the old segments. Those
 //! are removed when the last snapshot that reads them is gone.
 //!
-//! A merge holds in memory the new file while it is encoded (normally at most
-//! [`Options::compact_bytes_max`](crate::Options), which is what its rows take before), what a snapshot's reader holds,
-//! and at most [`SERIES_ROWS_MAX`] rows of one series if its times are spread evenly. It reads apart from all others: what
-//! queries ask again and again stays in memory, and what a merge unpacked goes with it.
+//! A merge holds in memory one row group of the new file while it is encoded, as all before it is on the disk, what a
+//! snapshot's reader holds, and at most [`SERIES_ROWS_MAX`] rows of one series if its times are spread evenly. It reads
+//! apart from all others: what queries ask again and again stays in memory, and what a merge unpacked goes with it.
 
 pub mod choose;
 pub mod due;
@@ -21,7 +20,7 @@ use crate::index::SeriesIndex;
 use crate::layout::{self, SEGMENTS, SERIES};
 use crate::manifest::{SegmentEntry, SeriesEntry};
 use crate::options::Options;
-use crate::segment::write::RunValues;
+use crate::segment::write::{EncodedSegment, RunValues};
 use crate::segment::{SegmentCache, SegmentWriter};
 use crate::series::{SeriesId, SeriesKey};
 use crate::series_file;
@@ -32,8 +31,6 @@ use choose::Merge;
 
 /// A series with more rows in one merge is read in stretches of time that hold about this many.
 const SERIES_ROWS_MAX: u64 = 1 << 20;
-/// Room for the new file that is made before its bytes come; what is not touched of it is no memory.
-const ROOM_BYTES_MAX: usize = 64 << 20;
 /// Pages that a merge keeps unpacked for the next series. It goes through each file from its start to its end: these are
 /// several of each of the files that one merge normally has.
 const PAGES_BYTES_MAX: u64 = 4 << 20;
@@ -108,11 +105,31 @@ pub fn write_merged(
     go_on: &dyn Fn(u64) -> bool,
 ) -> Result<Option<StagedFiles<SegmentEntry>>> {
     let (min, max) = (merge.sequence_min, merge.sequence_max);
-    let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
-    // What becomes one file is hardly ever larger than before.
-    writer.reserve(usize::try_from(merge.bytes).unwrap_or(usize::MAX).min(ROOM_BYTES_MAX));
+    let name = layout::segment_name(merge.window, sequence);
+    let staged = stage(files, |written| {
+        let mut writer = SegmentWriter::new(node, merge.window, min, max)?;
+        files.write_growing(name.clone(), &mut writer, written);
+        let Some(encoded) = encode(writer, merge.window, source, go_on)? else { return Ok(None) };
+        let entry = files.write_segment(name, merge.window, (min, max), encoded, written)?;
+        files.sync_dir(SEGMENTS)?;
+        Ok(Some(entry))
+    })?;
+    let StagedFiles { entry, written } = staged;
+    if entry.is_none() {
+        files.discard(&written);
+    }
+    Ok(entry.map(|entry| StagedFiles { entry, written }))
+}
+
+/// All that is in `source`; `None` when `go_on` returned false, and without samples.
+fn encode(
+    mut writer: SegmentWriter,
+    window: TimeRange,
+    source: &Snapshot,
+    go_on: &dyn Fn(u64) -> bool,
+) -> Result<Option<EncodedSegment>> {
     let mut rows = 0;
-    for MergePortion { series, range, is_all } in portions(source, merge.window)? {
+    for MergePortion { series, range, is_all } in portions(source, window)? {
         for points in source.points(series, range) {
             if !go_on(rows) {
                 return Ok(None);
@@ -128,14 +145,7 @@ pub fn write_merged(
             }
         }
     }
-    let Some(encoded) = writer.finish()? else { return Ok(None) };
-    let name = layout::segment_name(merge.window, sequence);
-    stage(files, |written| {
-        let entry = files.write_segment(name, merge.window, (min, max), &encoded, written)?;
-        files.sync_dir(SEGMENTS)?;
-        Ok(entry)
-    })
-    .map(Some)
+    writer.finish()
 }
 
 /// Writes one series file from `before`, which follow each other, under the number `file` that no file had.

@@ -78,10 +78,16 @@ impl Files {
         name: String,
         window: TimeRange,
         (sequence_min, sequence_max): (u64, u64),
-        encoded: &EncodedSegment,
+        encoded: EncodedSegment,
         written: &mut Vec<String>,
     ) -> Result<SegmentEntry> {
-        let file = self.write_file(name, &encoded.bytes, written)?;
+        let file = match encoded.written {
+            None => self.write_file(name, &encoded.bytes, written)?,
+            Some(part) => {
+                let (bytes, crc32) = part.end(&encoded.bytes)?;
+                FileEntry { file: name, bytes, crc32 }
+            }
+        };
         Ok(SegmentEntry {
             file,
             rows: encoded.rows,
@@ -100,6 +106,12 @@ impl Files {
         written.push(file.clone());
         disk::write_file(&*self.disk, &self.layout.named(&file), bytes)?;
         Ok(FileEntry { file, bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) })
+    }
+
+    /// Lets `writer` write to the file as it grows.
+    pub fn write_growing(&self, file: String, writer: &mut SegmentWriter, written: &mut Vec<String>) {
+        writer.write_to(Arc::clone(&self.disk), self.layout.named(&file));
+        written.push(file);
     }
 
     pub fn sync_dir(&self, folder: &str) -> Result<()> {
@@ -279,7 +291,7 @@ impl Flusher {
             for (window, writer) in writers {
                 if let Some(encoded) = writer.finish()? {
                     let name = layout::segment_name(window, sequence);
-                    entries.push(self.files.write_segment(name, window, (sequence, sequence), &encoded, written)?);
+                    entries.push(self.files.write_segment(name, window, (sequence, sequence), encoded, written)?);
                 }
             }
         }

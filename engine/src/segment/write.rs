@@ -1,4 +1,5 @@
-//! Encodes a segment in memory; compressed, it is small beside the memtable that it comes from.
+//! Encodes a segment: a flush's in memory, as it is small beside the memtable that it comes from, a merge's to a disk as
+//! it grows.
 //!
 //! Each run is examined as a whole before its rows are encoded: whether its floats are decimals, whether it is regular,
 //! and what its summary is. Row groups and pages are cut by number of rows alone.
@@ -7,28 +8,32 @@ mod chunk;
 mod delta;
 mod file;
 mod group;
+mod growing;
 mod packing;
 mod period;
 mod presence;
 mod split;
 
 use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 
-use super::blocks;
 use super::decimal;
 use super::index::{self, NewRun, Run};
 use super::summary::{Kind, Summary, Summing};
 use super::times::{SharedTimes, Times, regular_step};
 use super::{FORMAT, FORMAT_SHIFTED, SHIFT_MAX};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::{Value, Values};
 use file::ParquetFile;
 use group::{Group, RunStretch, TimesInFile, TimesPart};
+use growing::WrittenPart;
 use packing::Packing;
 use period::Period;
 
@@ -67,9 +72,12 @@ struct OpenRun {
     summing: Summing,
 }
 
-/// A finished segment, not yet a file.
+/// A finished segment, not yet a durable file.
 #[derive(Debug)]
 pub struct EncodedSegment {
+    /// What is on the disk already, where [`SegmentWriter::write_to`] was called.
+    pub written: Option<WrittenPart>,
+    /// All other bytes.
     pub bytes: Vec<u8>,
     pub rows: u64,
     pub first: Timestamp,
@@ -106,9 +114,9 @@ impl SegmentWriter {
         })
     }
 
-    /// Makes room for a file of so many bytes, so that it is not moved while it grows.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.file.reserve(bytes);
+    /// Row groups go to a new file, `path`, as they end; small segments do not, nor does an empty one.
+    pub fn write_to(&mut self, disk: Arc<dyn Disk>, path: PathBuf) {
+        self.file.write_to(disk, path);
     }
 
     /// Appends samples of one series: sorted by time, every time once and in the window. All those
@@ -145,7 +153,7 @@ impl SegmentWriter {
         let Some((first, last)) = self.bounds else { return Ok(None) };
         self.file.keep_groups_inside()?;
         let tail = self.file.bytes().len() as u64;
-        let checksums = blocks::checksums(self.file.bytes());
+        let checksums = self.file.bytes().checksums();
         let runs = self.runs.into_iter().map(OpenRun::finish).collect();
         let index = index::encode(runs, self.shared_times, tail, &checksums)?;
         let (start, end) = (self.window.start.micros(), self.window.end.micros());
@@ -158,9 +166,10 @@ impl SegmentWriter {
             ("telem.runs", format!("{tail}+{}", index.len())),
         ];
         let labels = labels.map(|(key, value)| KeyValue::new(key.to_owned(), value));
-        let bytes = self.file.finish(&index, labels.to_vec())?;
-        let tail_crc32 = crc32fast::hash(&bytes[tail as usize..]);
-        Ok(Some(EncodedSegment { bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
+        let (written, bytes) = self.file.finish(&index, labels.to_vec())?;
+        let start = written.as_ref().map_or(0, WrittenPart::len);
+        let tail_crc32 = crc32fast::hash(&bytes[tail as usize - start..]);
+        Ok(Some(EncodedSegment { written, bytes, rows: u64::from(self.rows), first, last, tail, tail_crc32 }))
     }
 
     /// Appends all samples of one series: as with [`SegmentWriter::push`], but as columns, and none of this series came

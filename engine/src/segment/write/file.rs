@@ -1,4 +1,4 @@
-//! A Parquet file in memory: row groups as they come, then what the caller puts behind them, then page indexes and the
+//! A Parquet file that is made: row groups as they come, then what the caller puts behind them, then page indexes and the
 //! footer.
 //!
 //! Parquet's own writer states each column chunk where it stands. Here a row group whose times are those of an earlier
@@ -6,6 +6,7 @@
 //! states them once. Readers go where the footer points, so they need not know.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -18,8 +19,10 @@ use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use parquet::file::writer::TrackedWrite;
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
 
+use super::growing::{GrowingFile, WrittenPart};
 use super::internal;
 use super::packing::Packing;
+use crate::disk::Disk;
 use crate::error::Result;
 use crate::segment::schema;
 
@@ -44,7 +47,7 @@ pub struct PlacedChunk {
 }
 
 pub struct ParquetFile {
-    bytes: Vec<u8>,
+    bytes: GrowingFile,
     schema: SchemaDescPtr,
     packing: Packing,
     groups: Vec<RowGroupMetaData>,
@@ -60,7 +63,7 @@ impl ParquetFile {
     pub fn new(packing: Packing) -> Result<Self> {
         let schema = parquet::arrow::ArrowSchemaConverter::new().convert(&schema()).map_err(internal)?;
         Ok(Self {
-            bytes: MAGIC.to_vec(),
+            bytes: GrowingFile::new(MAGIC.to_vec()),
             schema: Arc::new(SchemaDescriptor::new(schema.root_schema_ptr())),
             packing,
             groups: Vec::new(),
@@ -70,9 +73,9 @@ impl ParquetFile {
         })
     }
 
-    /// Makes room for so many more bytes.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.bytes.reserve_exact(bytes);
+    /// From now on row groups go to a new file, `path`, as they end.
+    pub fn write_to(&mut self, disk: Arc<dyn Disk>, path: PathBuf) {
+        self.bytes.write_to(disk, path);
     }
 
     pub fn schema(&self) -> &SchemaDescriptor {
@@ -84,7 +87,7 @@ impl ParquetFile {
     }
 
     /// All row groups so far.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &GrowingFile {
         &self.bytes
     }
 
@@ -94,7 +97,7 @@ impl ParquetFile {
     /// Internal when Parquet refuses it.
     pub fn add(&mut self, chunk: ClosedChunk) -> Result<PlacedChunk> {
         let start = self.bytes.len() as i64;
-        self.bytes.extend_from_slice(&chunk.bytes);
+        self.bytes.push(&chunk.bytes);
         let mut offset_index = chunk.offset_index;
         let metadata = moved_by(start, chunk.metadata, &mut offset_index)?;
         Ok(PlacedChunk { metadata, column_index: chunk.column_index, offset_index })
@@ -103,11 +106,11 @@ impl ParquetFile {
     /// The same, but for a chunk that is there already it gives back the place of that.
     ///
     /// # Errors
-    /// As [`ParquetFile::add`].
+    /// As [`ParquetFile::add`]; Io when it is on a disk and cannot be compared.
     pub fn add_once(&mut self, chunk: ClosedChunk) -> Result<PlacedChunk> {
         let hash = hash_of(&chunk.bytes);
         if let Some(placed) = self.named_again.get(&hash)
-            && self.bytes_of(placed) == chunk.bytes
+            && self.bytes.has_at(placed.metadata.byte_range().0 as usize, &chunk.bytes)?
         {
             return Ok(placed.clone());
         }
@@ -116,15 +119,10 @@ impl ParquetFile {
         Ok(placed)
     }
 
-    fn bytes_of(&self, placed: &PlacedChunk) -> &[u8] {
-        let (start, len) = placed.metadata.byte_range();
-        &self.bytes[start as usize..(start + len) as usize]
-    }
-
     /// Ends a row group of these columns.
     ///
     /// # Errors
-    /// Internal when Parquet refuses it.
+    /// Internal when Parquet refuses it; Io when it cannot be written.
     pub fn end_group(&mut self, rows: usize, columns: Vec<PlacedChunk>) -> Result<()> {
         let unpacked = columns.iter().map(|column| column.metadata.uncompressed_size()).sum();
         let start = columns.first().map_or(0, |column| column.metadata.byte_range().0 as i64);
@@ -147,7 +145,7 @@ impl ParquetFile {
         self.groups.push(group);
         self.column_indexes.push(column_index);
         self.offset_indexes.push(offset_index);
-        Ok(())
+        self.bytes.settle()
     }
 
     /// Gives a row group a copy of a chunk of its own, at the end, where it has few bytes beside those that it only
@@ -170,7 +168,7 @@ impl ParquetFile {
                     continue;
                 }
                 let moved = self.bytes.len() as i64 - first as i64;
-                self.bytes.extend_from_within(first as usize..(first + len) as usize);
+                self.bytes.push_again(first as usize..(first + len) as usize)?;
                 *chunk = moved_by(moved, chunk.clone(), &mut self.offset_indexes[at][column])?;
             }
             let group = self.groups[at].clone().into_builder().set_column_metadata(columns).build();
@@ -179,12 +177,13 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// The bytes of the file, with these between its row groups and its page indexes.
+    /// What was written of the file, and the bytes behind that, with `between` between its row groups and its page
+    /// indexes.
     ///
     /// # Errors
     /// Internal when Parquet refuses it.
-    pub fn finish(mut self, between: &[u8], labels: Vec<KeyValue>) -> Result<Vec<u8>> {
-        self.bytes.extend_from_slice(between);
+    pub fn finish(mut self, between: &[u8], labels: Vec<KeyValue>) -> Result<(Option<WrittenPart>, Vec<u8>)> {
+        self.bytes.push(between);
         let rows = self.groups.iter().map(RowGroupMetaData::num_rows).sum();
         let by = concat!("telem ", env!("CARGO_PKG_VERSION")).to_owned();
         let file = FileMetaData::new(PARQUET_VERSION, rows, Some(by), Some(labels), self.schema, None);
@@ -195,10 +194,15 @@ impl ParquetFile {
             .build();
         let mut end = Vec::new();
         let mut behind = TrackedWrite::new(Behind { passed: self.bytes.len(), end: &mut end });
-        behind.write_all(&self.bytes).map_err(super::no_room)?;
+        let mut ahead = self.bytes.len();
+        while ahead > 0 {
+            let part = ahead.min(PASSED.len());
+            behind.write_all(&PASSED[..part]).map_err(super::no_room)?;
+            ahead -= part;
+        }
         ParquetMetaDataWriter::new_with_tracked(behind, &metadata).finish().map_err(internal)?;
-        self.bytes.extend_from_slice(&end);
-        Ok(self.bytes)
+        self.bytes.push(&end);
+        Ok(self.bytes.finish())
     }
 }
 
@@ -219,6 +223,9 @@ fn moved_by(bytes: i64, chunk: ColumnChunkMetaData, pages: &mut OffsetIndexMetaD
 fn hash_of(bytes: &[u8]) -> u64 {
     u64::from(crc32fast::hash(bytes)) << 32 | bytes.len() as u64
 }
+
+/// Stands for bytes that are there already.
+const PASSED: [u8; 16 << 10] = [0; 16 << 10];
 
 /// Takes only what comes behind the bytes that are there already: Parquet counts them.
 struct Behind<'a> {
