@@ -10,6 +10,8 @@
 //! the times within one page, where the compressor finds the times that many series share; it ends as soon as it has
 //! become the larger one.
 
+use std::ops::Range;
+
 use parquet::basic::Encoding;
 
 use super::chunk::{ColumnChunk, ColumnNumber};
@@ -251,10 +253,7 @@ impl Group {
 
     /// Those of all rows, all of which tick.
     fn ticking_times(&self) -> impl Iterator<Item = i64> {
-        self.parts.iter().flat_map(|(part, step)| {
-            let (first, step) = (part.first, step.unwrap_or(0));
-            (0..part.rows as i64).map(move |row| first + row * step)
-        })
+        self.parts.iter().flat_map(|(part, step)| ticks(part, *step, 0..part.rows))
     }
 
     pub fn finish(self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
@@ -289,13 +288,20 @@ impl Group {
                 }
             }
             None => {
-                let (mut times, mut page) = (self.ticking_times(), Vec::with_capacity(PAGE_ROWS));
-                loop {
-                    page.clear();
-                    page.extend(times.by_ref().take(PAGE_ROWS));
-                    if page.is_empty() {
-                        break;
+                let mut page = Vec::with_capacity(PAGE_ROWS);
+                for (part, step) in &self.parts {
+                    let mut rows = 0..part.rows;
+                    while !rows.is_empty() {
+                        let end = rows.end.min(rows.start + PAGE_ROWS - page.len());
+                        page.extend(ticks(part, *step, rows.start..end));
+                        rows.start = end;
+                        if page.len() == PAGE_ROWS {
+                            packed.add_page(page.len(), None, &page, delta::pack)?;
+                            page.clear();
+                        }
                     }
+                }
+                if !page.is_empty() {
                     packed.add_page(page.len(), None, &page, delta::pack)?;
                 }
             }
@@ -306,6 +312,12 @@ impl Group {
         }
         Ok(placed)
     }
+}
+
+/// The times of these rows of a part that ticks.
+fn ticks(part: &TimesPart, step: Option<i64>, rows: Range<usize>) -> impl Iterator<Item = i64> + use<> {
+    let (first, step) = (part.first, step.unwrap_or(0));
+    rows.map(move |row| first + row as i64 * step)
 }
 
 /// Column `at` of the next row group of `file`, without pages.
