@@ -57,9 +57,11 @@ fn append(db: &Db, series: &[SeriesId], arrays: &Arrays) -> Result<()> {
     let parts = iter::zip(arrays.series.chunks(SAMPLES_AT_ONCE), arrays.times_ms.chunks(SAMPLES_AT_ONCE));
     for ((numbers, times_ms), values) in parts.zip(arrays.values.chunks(SAMPLES_AT_ONCE)) {
         batch.clear();
-        for ((number, time_ms), value) in numbers.iter().zip(times_ms).zip(values) {
-            batch.push(series[*number as usize], Timestamp::from_micros(time_ms * 1_000), Value::Float(*value));
-        }
+        batch.extend(
+            numbers.iter().map(|number| series[*number as usize]),
+            times_ms.iter().map(|time_ms| Timestamp::from_micros(time_ms * 1_000)),
+            values.iter().copied().map(Value::Float),
+        );
         db.append(&batch, Durability::Buffered)?;
         // What a server leaves to a thread of its own.
         if db.flush_due() {

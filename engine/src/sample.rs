@@ -28,6 +28,19 @@ impl SampleBatch {
         self.values.push(value);
     }
 
+    /// Samples as columns, as many as there are of all three.
+    pub fn extend(
+        &mut self,
+        series: impl IntoIterator<Item = SeriesId>,
+        times: impl IntoIterator<Item = Timestamp>,
+        values: impl IntoIterator<Item = Value>,
+    ) {
+        self.series.extend(series);
+        self.times.extend(times);
+        self.values.extend(values);
+        self.truncate(self.series.len().min(self.times.len()).min(self.values.len()));
+    }
+
     /// Samples of one series, as many as there are both times and values.
     pub fn extend_column(
         &mut self,
@@ -81,7 +94,9 @@ impl SampleBatch {
         &self.values
     }
 
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (SeriesId, Timestamp, Value)> + Clone + '_ {
+    pub fn iter(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (SeriesId, Timestamp, Value)> + DoubleEndedIterator + Clone + '_ {
         let samples = self.series.iter().zip(&self.times).zip(&self.values);
         samples.map(|((series, time), value)| (*series, *time, *value))
     }
@@ -92,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_column_comes_behind_what_is_there_and_is_as_long_as_its_shorter_half() {
+    fn columns_come_behind_what_is_there_and_are_as_long_as_the_shortest() {
         let times = |times: &[i64]| times.iter().map(|time| Timestamp::from_micros(*time)).collect::<Vec<_>>();
         let mut batch = SampleBatch::default();
         batch.push(SeriesId(7), Timestamp::from_micros(1), Value::Int(1));
@@ -101,6 +116,8 @@ mod tests {
         let found: Vec<_> = batch.iter().map(|(series, time, value)| (series.0, time.micros(), value)).collect();
         let expected = [(7, 1, Value::Int(1)), (8, 2, Value::Float(2.0)), (8, 3, Value::Int(3)), (9, 5, Value::Int(5))];
         assert_eq!(found, expected);
+        batch.extend([SeriesId(1), SeriesId(2)], times(&[8, 9]), [Value::Int(6)]);
+        assert_eq!(batch.iter().next_back(), Some((SeriesId(1), Timestamp::from_micros(8), Value::Int(6))));
         batch.truncate(1);
         assert_eq!(batch.iter().next(), Some((SeriesId(7), Timestamp::from_micros(1), Value::Int(1))));
         assert_eq!(batch.len(), 1);
