@@ -24,6 +24,13 @@ const META: u8 = 3;
 const TIMES_EACH: u8 = 0;
 /// All samples at one time, as a collector's tick has them.
 const TIMES_ONE: u8 = 1;
+/// Several ticks, each with its samples one after the other.
+const TIMES_TICKS: u8 = 2;
+/// Bytes of a list of ticks, and of each tick in it.
+const TICKS_BYTES: usize = 4;
+const TICK_BYTES: usize = 4 + 8;
+/// Numbers that are put into a small room first: what is made large at once is cleared before it is written.
+const PUT_AT_ONCE: usize = 512;
 
 /// What a frame says.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,13 +72,29 @@ pub fn samples_len(batch: &SampleBatch) -> u64 {
 pub fn put_samples(out: &mut Vec<u8>, batch: &SampleBatch) {
     assert!(batch.len() <= SAMPLES_MAX, "Db::append refuses larger batches");
     let times = batch.times();
-    let one_time = times.windows(2).all(|pair| pair[0] == pair[1]);
+    let ticks = ticks(times);
     frame(out, SAMPLES, |out| {
         out.extend_from_slice(&(batch.len() as u32).to_le_bytes());
         put_all(out, batch.series(), |series| series.0.to_le_bytes());
-        out.push(if one_time { TIMES_ONE } else { TIMES_EACH });
-        let written = if one_time { times.len().min(1) } else { times.len() };
-        put_all(out, &times[..written], |time| time.micros().to_le_bytes());
+        match ticks.as_deref() {
+            Some([]) => out.push(TIMES_ONE),
+            Some([(_, time)]) => {
+                out.push(TIMES_ONE);
+                out.extend_from_slice(&time.micros().to_le_bytes());
+            }
+            Some(ticks) => {
+                out.push(TIMES_TICKS);
+                out.extend_from_slice(&(ticks.len() as u32).to_le_bytes());
+                for (samples, time) in ticks {
+                    out.extend_from_slice(&samples.to_le_bytes());
+                    out.extend_from_slice(&time.micros().to_le_bytes());
+                }
+            }
+            None => {
+                out.push(TIMES_EACH);
+                put_all(out, times, |time| time.micros().to_le_bytes());
+            }
+        }
         put_all(out, batch.values(), |value| value.to_bits().to_le_bytes());
         for eight in batch.values().chunks(8) {
             let bits = eight.iter().enumerate().map(|(at, value)| u8::from(value.is_int()) << at);
@@ -80,12 +103,26 @@ pub fn put_samples(out: &mut Vec<u8>, batch: &SampleBatch) {
     });
 }
 
-/// `N` bytes of each; room is made once, not for each of them.
+/// The numbers of samples at one time each and these times, if that is shorter than the times.
+fn ticks(times: &[Timestamp]) -> Option<Vec<(u32, Timestamp)>> {
+    let mut ticks = Vec::new();
+    for tick in times.chunk_by(|a, b| a == b) {
+        ticks.push((tick.len() as u32, tick[0]));
+        if ticks.len() > 1 && TICKS_BYTES + TICK_BYTES * ticks.len() >= 8 * times.len() {
+            return None;
+        }
+    }
+    Some(ticks)
+}
+
+/// `N` bytes of each.
 fn put_all<T, const N: usize>(out: &mut Vec<u8>, all: &[T], bytes: impl Fn(&T) -> [u8; N]) {
-    let start = out.len();
-    out.resize(start + N * all.len(), 0);
-    let (room, _) = out[start..].as_chunks_mut::<N>();
-    room.iter_mut().zip(all).for_each(|(room, one)| *room = bytes(one));
+    out.reserve(N * all.len());
+    let mut room = [[0; N]; PUT_AT_ONCE];
+    for part in all.chunks(PUT_AT_ONCE) {
+        room.iter_mut().zip(part).for_each(|(room, one)| *room = bytes(one));
+        out.extend_from_slice(room[..part.len()].as_flattened());
+    }
 }
 
 pub fn put_meta(out: &mut Vec<u8>, json: &[u8]) {
@@ -144,28 +181,46 @@ fn series(payload: &[u8]) -> Option<Record> {
 fn samples(payload: &[u8]) -> Option<SampleBatch> {
     let mut fields = Fields::new(payload);
     let count = fields.u32()? as usize;
-    let mut series = Fields::new(fields.bytes(count.checked_mul(4)?)?);
-    let one_time = match fields.u8()? {
-        TIMES_ONE => Some(if count == 0 { 0 } else { fields.u64()? }),
-        TIMES_EACH => None,
+    let series = fields.bytes(count.checked_mul(4)?)?.as_chunks().0;
+    let times = match fields.u8()? {
+        TIMES_EACH => fields.bytes(count.checked_mul(8)?)?.as_chunks().0.iter().copied().map(time).collect(),
+        TIMES_ONE if count == 0 => Vec::new(),
+        TIMES_ONE => vec![time(fields.array()?); count],
+        TIMES_TICKS => tick_times(&mut fields, count)?,
         _ => return None,
     };
-    let mut times = Fields::new(if one_time.is_some() { &[] } else { fields.bytes(count.checked_mul(8)?)? });
-    let mut bits = Fields::new(fields.bytes(count.checked_mul(8)?)?);
+    let bits = fields.bytes(count.checked_mul(8)?)?.as_chunks().0;
     let ints = fields.bytes(count.div_ceil(8))?;
     if !fields.is_empty() {
         return None;
     }
+    let is_int = |at: usize| ints[at / 8] >> (at % 8) & 1 == 1;
+    let values = bits.iter().enumerate().map(|(at, bits)| {
+        let kind = ValueType::of_bit(is_int(at));
+        Value::from_bits(u64::from_le_bytes(*bits), kind)
+    });
     let mut batch = SampleBatch::with_capacity(count);
-    for at in 0..count {
-        let time = match one_time {
-            Some(time) => time,
-            None => times.u64()?,
-        };
-        let value = Value::from_bits(bits.u64()?, ValueType::of_bit(ints[at / 8] >> (at % 8) & 1 == 1));
-        batch.push(SeriesId(series.u32()?), Timestamp::from_micros(time.cast_signed()), value);
-    }
+    batch.extend(series.iter().map(|id| SeriesId(u32::from_le_bytes(*id))), times, values);
     Some(batch)
+}
+
+fn time(bytes: [u8; 8]) -> Timestamp {
+    Timestamp::from_micros(i64::from_le_bytes(bytes))
+}
+
+/// The times of `count` samples that come in ticks.
+fn tick_times(fields: &mut Fields<'_>, count: usize) -> Option<Vec<Timestamp>> {
+    let mut times = Vec::with_capacity(count);
+    for _ in 0..fields.u32()? {
+        let samples = fields.u32()? as usize;
+        let tick = time(fields.array()?);
+        let end = times.len() + samples;
+        if samples == 0 || end > count {
+            return None;
+        }
+        times.resize(end, tick);
+    }
+    (times.len() == count).then_some(times)
 }
 
 /// Takes little-endian fields off the front of bytes; `None` when they run out.

@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::frame::FRAME_HEAD_BYTES;
 use super::replay::{End, Replay};
 use super::*;
 use crate::disk::{Disk, OsDisk};
@@ -22,10 +23,16 @@ fn records() -> Vec<Record> {
     for at in 0..9 {
         tick.push(SeriesId(at), Timestamp::from_micros(i64::MIN), Value::Int(i64::from(at)));
     }
+    let mut ticks = SampleBatch::default();
+    for at in 0..11 {
+        let time = Timestamp::from_micros(i64::from(5 - at / 4));
+        ticks.push(SeriesId(at % 4), time, Value::Float(f64::from(at)));
+    }
     vec![
         Record::Series { id: SeriesId(3), key },
         Record::Samples(mixed),
         Record::Samples(tick),
+        Record::Samples(ticks),
         Record::Samples(SampleBatch::default()),
         Record::Meta(MetaChange::Job(serde_json::json!({"id": "4711"}))),
     ]
@@ -70,6 +77,47 @@ fn every_record_is_read_back_as_written() {
     let (bytes, _) = file();
     assert_eq!(Header::decode(&bytes), Some(Header { number: 1, series_before: 3 }));
     assert_eq!(replay(&bytes), (records(), End::Whole));
+}
+
+#[test]
+fn times_are_written_in_the_form_that_takes_least() {
+    let (head, sample) = (FRAME_HEAD_BYTES + 4 + 1, 4 + 8);
+    // Numbers of samples at one time each, and what their times take.
+    for (ticks, times) in
+        [(vec![], 0), (vec![1], 8), (vec![7], 8), (vec![1; 9], 72), (vec![1, 2], 24), (vec![8, 8], 28)]
+    {
+        let mut batch = SampleBatch::default();
+        for (tick, samples) in ticks.iter().enumerate() {
+            for at in 0..*samples {
+                batch.push(SeriesId(at), Timestamp::from_micros(tick as i64), Value::Int(i64::from(at)));
+            }
+        }
+        let bytes = encode(&Record::Samples(batch.clone()));
+        assert_eq!(bytes.len(), head + times + sample * batch.len() + batch.len().div_ceil(8), "{ticks:?}");
+        assert!(bytes.len() as u64 <= frame::samples_len(&batch), "{ticks:?}");
+        let kind = bytes[FRAME_HEAD_BYTES - 1];
+        assert_eq!(frame::decode(kind, &bytes[FRAME_HEAD_BYTES..]), Some(Record::Samples(batch)), "{ticks:?}");
+    }
+}
+
+#[test]
+fn ticks_that_are_not_all_samples_say_nothing() {
+    let payload = |ticks: &[u32]| {
+        let mut payload = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2].to_vec();
+        payload.extend((ticks.len() as u32).to_le_bytes());
+        for samples in ticks {
+            payload.extend(samples.to_le_bytes());
+            payload.extend([7; 8]);
+        }
+        payload.extend([0; 2 * 8 + 1]);
+        payload
+    };
+    for good in [&[2][..], &[1, 1]] {
+        assert!(frame::decode(2, &payload(good)).is_some(), "{good:?}");
+    }
+    for bad in [&[][..], &[1], &[3], &[1, 2], &[2, 0], &[u32::MAX, 3]] {
+        assert_eq!(frame::decode(2, &payload(bad)), None, "{bad:?}");
+    }
 }
 
 #[test]
