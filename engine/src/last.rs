@@ -11,6 +11,9 @@ use crate::series::SeriesId;
 use crate::time::Timestamp;
 use crate::value::{Value, ValueType};
 
+/// How often each series comes in a batch, on average, that is worth a look at which were there already.
+const REPEATS_MIN: usize = 4;
+
 /// A sample of the latest time that is known.
 type Newest = Option<(Timestamp, Value)>;
 
@@ -71,11 +74,26 @@ impl LastValues {
     /// Callers hold the append lock, so that equal times come in the order of writing.
     pub fn update(&self, batch: &SampleBatch) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.entries.grow_to(batch.highest_series().map_or(0, |id| id.0 as usize + 1));
-        for (series, time, value) in batch.iter() {
+        let series_end = batch.highest_series().map_or(0, |id| id.0 as usize + 1);
+        known.entries.grow_to(series_end);
+        let mut update = |(series, time, value): (SeriesId, Timestamp, Value)| {
             let entry = &mut known.entries[series.0 as usize];
             if !entry.is_known || entry.time <= time.micros() {
                 entry.set(time, value);
+            }
+        };
+        if batch.len() / REPEATS_MIN <= series_end || !batch.times().is_sorted() {
+            return batch.iter().for_each(update);
+        }
+        // Many ticks: of each series only what comes last counts.
+        let (mut seen, mut unseen) = (vec![false; series_end], series_end);
+        for sample in batch.iter().rev() {
+            if !std::mem::replace(&mut seen[sample.0.0 as usize], true) {
+                update(sample);
+                unseen -= 1;
+                if unseen == 0 {
+                    break;
+                }
             }
         }
     }
