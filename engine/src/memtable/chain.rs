@@ -31,6 +31,9 @@ const BLOCK_MIN: u32 = 2;
 /// Entries of a line of a processor's cache.
 const LINE: usize = 64 / size_of::<ChainEntry>();
 
+/// Blocks of a chain that are brought near at most: 16 KiB. More would push each other out before they are read.
+const BLOCKS_NEAR: usize = 32;
+
 /// The largest block before anything is in it.
 const EMPTY: [ChainEntry; BLOCK_MAX as usize] = [ChainEntry { bits: 0, offset: 0, row: 0 }; BLOCK_MAX as usize];
 
@@ -257,7 +260,7 @@ impl Chains {
         columns.ints.is_empty() || columns.floats.is_empty()
     }
 
-    /// Brings the blocks of `series` near, of which each is then read by [`Chains::fill`]. A step to the next block of a
+    /// Brings the first blocks of `series` near, of which each is then read by [`Chains::fill`]. A step to the next block of a
     /// chain waits for memory; here the steps of all these chains wait at the same time.
     pub fn bring_near(&self, series: &[SeriesId]) {
         let several = |id: &SeriesId| self.chain(*id).filter(|chain| chain.samples > 1);
@@ -268,7 +271,7 @@ impl Chains {
             .map(|places| (places.first, places.block))
             .collect();
         let mut seen = 0;
-        while !chains.is_empty() {
+        for _ in 0..BLOCKS_NEAR {
             chains.retain_mut(|(block, last)| {
                 let (page, at) = split(*block);
                 let page = &self.pages[page].0;
