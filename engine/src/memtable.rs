@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 pub use self::chain::ChainColumns;
-use self::chain::{Chains, Sample};
+use self::chain::{Chains, Sample, TICKS_AT_ONCE};
 pub use self::spare::SparePages;
 use crate::index::Ids;
 use crate::sample::SampleBatch;
@@ -34,6 +34,9 @@ pub const ROWS_MAX: u32 = chain::ROWS_MAX;
 const MOVES_PER_SAMPLE: usize = 4;
 /// Samples that are appended before waiting readers get their turn.
 const APPENDED_AT_ONCE: usize = 8 << 10;
+
+/// Most samples of ticks that are added together.
+const TICKS_SAMPLES_MAX: usize = 64 << 10;
 
 /// How much of a memtable a snapshot may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +75,18 @@ impl Memtable {
     pub fn append(&self, batch: &SampleBatch) {
         let mut row = self.rows.load(Ordering::Relaxed);
         let (mut first, mut last) = (Timestamp::MAX, Timestamp::MIN);
-        let parts = batch.series().chunks(APPENDED_AT_ONCE).zip(batch.times().chunks(APPENDED_AT_ONCE));
-        for ((series, times), values) in parts.zip(batch.values().chunks(APPENDED_AT_ONCE)) {
+        let tick = tick_of(batch);
+        let ticks = tick.len() * TICKS_AT_ONCE;
+        let at_once = if ticks > 0 { APPENDED_AT_ONCE.next_multiple_of(ticks) } else { APPENDED_AT_ONCE };
+        let parts = batch.series().chunks(at_once).zip(batch.times().chunks(at_once));
+        for ((series, times), values) in parts.zip(batch.values().chunks(at_once)) {
             let mut chains = self.chains.write().unwrap_or_else(PoisonError::into_inner);
-            chains.extend(series, times, values, row);
+            let mut at = 0;
+            while ticks > 0 && at + ticks <= series.len() {
+                chains.extend_ticks(tick, &times[at..], &values[at..], row + at as u32);
+                at += ticks;
+            }
+            chains.extend(&series[at..], &times[at..], &values[at..], row + at as u32);
             row += series.len() as u32;
             self.bytes.store(chains.bytes(), Ordering::Relaxed);
         }
@@ -241,6 +252,19 @@ pub fn keep_last_writes(samples: &mut Vec<(Timestamp, Value)>) {
 
 /// Sorts by time; equal times keep the order in which they arrived. Samples that came over several connections are a few
 /// places off, and then moving each costs less than a sort that knows nothing of that.
+/// The series of each tick of a batch that are added together; none where it has too few ticks, or they are too large.
+fn tick_of(batch: &SampleBatch) -> &[SeriesId] {
+    let tick = &batch.series()[..batch.period()];
+    let ticks = tick.len() * TICKS_AT_ONCE;
+    if ticks > batch.len().min(TICKS_SAMPLES_MAX) {
+        return &[];
+    }
+    // Of a series that comes twice in a tick the samples would change places.
+    let mut sorted = tick.to_vec();
+    sorted.sort_unstable();
+    if sorted.windows(2).all(|pair| pair[0] < pair[1]) { tick } else { &[] }
+}
+
 fn sort_by_arrival(samples: &mut [(Timestamp, Value)]) {
     let mut moves_left = samples.len() * MOVES_PER_SAMPLE;
     for at in 1..samples.len() {

@@ -4,6 +4,9 @@ use crate::series::SeriesId;
 use crate::time::Timestamp;
 use crate::value::Value;
 
+/// Ids of series that are compared before the first difference ends it.
+const COMPARED_AT_ONCE: usize = 256;
+
 /// Samples in the order in which they were written: of two with the same series and time the later wins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleBatch {
@@ -77,6 +80,17 @@ impl SampleBatch {
         self.values.clear();
     }
 
+    /// After how many samples its series come again in the same order, over and over, as in ticks of the same series; the
+    /// last may be cut short. As many as there are where they do not.
+    pub(crate) fn period(&self) -> usize {
+        let Some((first, rest)) = self.series.split_first() else { return 0 };
+        let again = rest.iter().position(|series| series == first).map_or(self.len(), |at| at + 1);
+        // Many at a time: the compiler makes vectors of this.
+        let (later, earlier) = (self.series[again..].chunks(COMPARED_AT_ONCE), self.series.chunks(COMPARED_AT_ONCE));
+        let differ = |a: &[SeriesId], b: &[SeriesId]| a.iter().zip(b).fold(0, |all, (a, b)| all | (a.0 ^ b.0));
+        if later.zip(earlier).all(|(later, earlier)| differ(later, earlier) == 0) { again } else { self.len() }
+    }
+
     /// The highest id among its series; `None` when it is empty.
     pub(crate) fn highest_series(&self) -> Option<SeriesId> {
         self.series.iter().copied().max()
@@ -105,6 +119,29 @@ impl SampleBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_period_is_that_of_all_its_series() {
+        let batch = |series: &[u32]| {
+            let mut batch = SampleBatch::default();
+            series.iter().for_each(|id| batch.push(SeriesId(*id), Timestamp::from_micros(0), Value::Int(0)));
+            batch
+        };
+        let many: Vec<u32> = (0..1_000).map(|at| at % 300).collect();
+        for (series, period) in [
+            (&[][..], 0),
+            (&[7], 1),
+            (&[7, 7, 7], 1),
+            (&[1, 2, 3, 1, 2, 3], 3),
+            (&[1, 2, 3, 1, 2], 3),
+            (&[1, 2, 3, 1, 3], 5),
+            (&[1, 2, 1, 3, 1, 2, 1, 3], 8),
+            (&many, 300),
+            (&[&many[..], &[7]].concat(), 1_001),
+        ] {
+            assert_eq!(batch(series).period(), period, "{series:?}");
+        }
+    }
 
     #[test]
     fn columns_come_behind_what_is_there_and_are_as_long_as_the_shortest() {

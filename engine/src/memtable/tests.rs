@@ -64,38 +64,60 @@ proptest! {
             prop::collection::vec((0..5_u32, times(), values()), 0..120), 1..8),
         from in times(), to in times(),
     ) {
-        let memtable = Memtable::default();
-        let mut appended = Appended::new();
-        let mut seen = vec![0];
-        for samples in batches {
-            let samples: Appended = samples
-                .into_iter()
-                // Ids with gaps between.
-                .map(|(series, time, value)| (SeriesId(series * series * 1_000), Timestamp::from_micros(time), value))
-                .collect();
-            memtable.append(&batch(&samples));
-            appended.extend(samples);
-            seen.push(appended.len());
-            prop_assert_eq!(memtable.len(), appended.len());
-        }
-        let range = TimeRange::new(Timestamp::from_micros(from), Timestamp::from_micros(to));
-        for series in (0..6).map(|series| SeriesId(series * series * 1_000)) {
-            for rows in &seen {
-                check(&memtable, &appended, series, range, *rows);
-            }
-            let count = appended.iter().filter(|(of, _, _)| *of == series).count();
-            prop_assert_eq!(memtable.count(series), count as u64);
-        }
-        let mut series: Vec<SeriesId> = appended.iter().map(|(series, _, _)| *series).collect();
-        series.sort_unstable();
-        series.dedup();
-        prop_assert_eq!(memtable.series(), series);
-        let times = appended.iter().map(|(_, time, _)| *time);
-        prop_assert_eq!(memtable.time_bounds(), times.clone().min().zip(times.clone().max()));
-        let buckets: BTreeSet<i64> = times.map(|time| time.micros().div_euclid(3_600_000_000)).collect();
-        let few = (buckets.len() <= 6).then_some(buckets);
-        prop_assert_eq!(memtable.time_buckets(3_600_000_000, 6), few);
+        check_batches(batches, from, to)?;
     }
+
+    /// Those that have each series once, those that have one twice, and those that end within a tick.
+    #[test]
+    fn samples_that_come_in_ticks_are_read_as_any_others(
+        batches in prop::collection::vec(
+            (prop::collection::vec(0..5_u32, 1..5), prop::collection::vec((times(), values()), 0..160)), 1..5),
+        from in times(), to in times(),
+    ) {
+        let of_ticks = |(tick, samples): (Vec<u32>, Vec<(i64, Value)>)| {
+            let series = tick.into_iter().cycle();
+            series.zip(samples).map(|(series, (time, value))| (series, time, value)).collect()
+        };
+        check_batches(batches.into_iter().map(of_ticks).collect(), from, to)?;
+    }
+}
+
+/// Numbers of series, times and values.
+type Numbered = Vec<(u32, i64, Value)>;
+
+fn check_batches(batches: Vec<Numbered>, from: i64, to: i64) -> Result<(), TestCaseError> {
+    let memtable = Memtable::default();
+    let mut appended = Appended::new();
+    let mut seen = vec![0];
+    for samples in batches {
+        let samples: Appended = samples
+            .into_iter()
+            // Ids with gaps between.
+            .map(|(series, time, value)| (SeriesId(series * series * 1_000), Timestamp::from_micros(time), value))
+            .collect();
+        memtable.append(&batch(&samples));
+        appended.extend(samples);
+        seen.push(appended.len());
+        prop_assert_eq!(memtable.len(), appended.len());
+    }
+    let range = TimeRange::new(Timestamp::from_micros(from), Timestamp::from_micros(to));
+    for series in (0..6).map(|series| SeriesId(series * series * 1_000)) {
+        for rows in &seen {
+            check(&memtable, &appended, series, range, *rows);
+        }
+        let count = appended.iter().filter(|(of, _, _)| *of == series).count();
+        prop_assert_eq!(memtable.count(series), count as u64);
+    }
+    let mut series: Vec<SeriesId> = appended.iter().map(|(series, _, _)| *series).collect();
+    series.sort_unstable();
+    series.dedup();
+    prop_assert_eq!(memtable.series(), series);
+    let times = appended.iter().map(|(_, time, _)| *time);
+    prop_assert_eq!(memtable.time_bounds(), times.clone().min().zip(times.clone().max()));
+    let buckets: BTreeSet<i64> = times.map(|time| time.micros().div_euclid(3_600_000_000)).collect();
+    let few = (buckets.len() <= 6).then_some(buckets);
+    prop_assert_eq!(memtable.time_buckets(3_600_000_000, 6), few);
+    Ok(())
 }
 
 #[test]

@@ -17,8 +17,10 @@ pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
 pub const SAMPLES_MAX: usize = 10_000_000;
 
 const SERIES: u8 = 1;
-const SAMPLES: u8 = 2;
+/// As earlier versions wrote them: each with the id of its series.
+const SAMPLES_EACH: u8 = 2;
 const META: u8 = 3;
+const SAMPLES: u8 = 4;
 
 /// Every sample with its own time.
 const TIMES_EACH: u8 = 0;
@@ -42,7 +44,7 @@ pub enum Record {
 
 /// Whether `kind` is a type that this format has.
 pub fn is_kind(kind: u8) -> bool {
-    (SERIES..=META).contains(&kind)
+    (SERIES..=SAMPLES).contains(&kind)
 }
 
 /// Whether a frame of type `kind` names a series, and is so never the last of an append.
@@ -65,7 +67,7 @@ pub fn put_series(out: &mut Vec<u8>, id: SeriesId, key: &SeriesKey) {
 /// The bytes of a frame with `batch`, at most.
 pub fn samples_len(batch: &SampleBatch) -> u64 {
     let samples = batch.len() as u64;
-    FRAME_HEAD_BYTES as u64 + 4 + 1 + samples * (4 + 8 + 8) + samples.div_ceil(8)
+    FRAME_HEAD_BYTES as u64 + 4 + 4 + 1 + samples * (4 + 8 + 8) + samples.div_ceil(8)
 }
 
 /// Callers have checked that the batch holds at most [`SAMPLES_MAX`].
@@ -74,8 +76,10 @@ pub fn put_samples(out: &mut Vec<u8>, batch: &SampleBatch) {
     let times = batch.times();
     let ticks = ticks(times);
     frame(out, SAMPLES, |out| {
+        let series = &batch.series()[..batch.period()];
         out.extend_from_slice(&(batch.len() as u32).to_le_bytes());
-        put_all(out, batch.series(), |series| series.0.to_le_bytes());
+        out.extend_from_slice(&(series.len() as u32).to_le_bytes());
+        put_all(out, series, |series| series.0.to_le_bytes());
         match ticks.as_deref() {
             Some([]) => out.push(TIMES_ONE),
             Some([(_, time)]) => {
@@ -162,7 +166,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 pub fn decode(kind: u8, payload: &[u8]) -> Option<Record> {
     match kind {
         SERIES => series(payload),
-        SAMPLES => samples(payload).map(Record::Samples),
+        SAMPLES | SAMPLES_EACH => samples(kind, payload).map(Record::Samples),
         META => serde_json::from_slice(payload).ok().map(Record::Meta),
         _ => None,
     }
@@ -178,10 +182,15 @@ fn series(payload: &[u8]) -> Option<Record> {
     fields.is_empty().then_some(Record::Series { id, key })
 }
 
-fn samples(payload: &[u8]) -> Option<SampleBatch> {
+fn samples(kind: u8, payload: &[u8]) -> Option<SampleBatch> {
     let mut fields = Fields::new(payload);
     let count = fields.u32()? as usize;
-    let series = fields.bytes(count.checked_mul(4)?)?.as_chunks().0;
+    let period = if kind == SAMPLES { fields.u32()? as usize } else { count };
+    // Before room is made for what a few bytes say.
+    if period > count || (period == 0 && count > 0) || count > payload.len() / size_of::<u64>() {
+        return None;
+    }
+    let series = fields.bytes(period.checked_mul(4)?)?.as_chunks().0;
     let times = match fields.u8()? {
         TIMES_EACH => fields.bytes(count.checked_mul(8)?)?.as_chunks().0.iter().copied().map(time).collect(),
         TIMES_ONE if count == 0 => Vec::new(),
@@ -200,7 +209,9 @@ fn samples(payload: &[u8]) -> Option<SampleBatch> {
         Value::from_bits(u64::from_le_bytes(*bits), kind)
     });
     let mut batch = SampleBatch::with_capacity(count);
-    batch.extend(series.iter().map(|id| SeriesId(u32::from_le_bytes(*id))), times, values);
+    // Again from the first on; as many as there are times.
+    let series = series.iter().cycle().take(count).map(|id| SeriesId(u32::from_le_bytes(*id)));
+    batch.extend(series, times, values);
     Some(batch)
 }
 

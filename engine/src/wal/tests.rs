@@ -81,7 +81,7 @@ fn every_record_is_read_back_as_written() {
 
 #[test]
 fn times_are_written_in_the_form_that_takes_least() {
-    let (head, sample) = (FRAME_HEAD_BYTES + 4 + 1, 4 + 8);
+    let (head, sample) = (FRAME_HEAD_BYTES + 4 + 4 + 1, 4 + 8);
     // Numbers of samples at one time each, and what their times take.
     for (ticks, times) in
         [(vec![], 0), (vec![1], 8), (vec![7], 8), (vec![1; 9], 72), (vec![1, 2], 24), (vec![8, 8], 28)]
@@ -89,7 +89,9 @@ fn times_are_written_in_the_form_that_takes_least() {
         let mut batch = SampleBatch::default();
         for (tick, samples) in ticks.iter().enumerate() {
             for at in 0..*samples {
-                batch.push(SeriesId(at), Timestamp::from_micros(tick as i64), Value::Int(i64::from(at)));
+                // No series comes twice.
+                let series = SeriesId(batch.len() as u32);
+                batch.push(series, Timestamp::from_micros(tick as i64), Value::Int(i64::from(at)));
             }
         }
         let bytes = encode(&Record::Samples(batch.clone()));
@@ -98,6 +100,50 @@ fn times_are_written_in_the_form_that_takes_least() {
         let kind = bytes[FRAME_HEAD_BYTES - 1];
         assert_eq!(frame::decode(kind, &bytes[FRAME_HEAD_BYTES..]), Some(Record::Samples(batch)), "{ticks:?}");
     }
+}
+
+#[test]
+fn series_that_come_again_in_the_same_order_are_written_once() {
+    let fixed = FRAME_HEAD_BYTES + 4 + 4 + 1 + 8;
+    for (series, written) in [(&[4, 4, 4][..], 1), (&[1, 2, 3, 1, 2, 3, 1], 3), (&[1, 2, 1, 3, 1], 5)] {
+        let mut batch = SampleBatch::default();
+        for (at, id) in series.iter().enumerate() {
+            batch.push(SeriesId(*id), Timestamp::from_micros(7), Value::Int(at as i64));
+        }
+        let bytes = encode(&Record::Samples(batch.clone()));
+        assert_eq!(bytes.len(), fixed + 4 * written + 8 * series.len() + 1, "{series:?}");
+        let kind = bytes[FRAME_HEAD_BYTES - 1];
+        assert_eq!(frame::decode(kind, &bytes[FRAME_HEAD_BYTES..]), Some(Record::Samples(batch)), "{series:?}");
+    }
+}
+
+#[test]
+fn numbers_of_series_that_cannot_be_say_nothing() {
+    let payload = |count: u32, period: u32| {
+        let ids = (0..period.min(9)).flat_map(u32::to_le_bytes);
+        let values = [0; 9].repeat(count.min(9) as usize);
+        let fields = count.to_le_bytes().into_iter().chain(period.to_le_bytes()).chain(ids);
+        fields.chain([1]).chain([7; 8]).chain(values).collect::<Vec<u8>>()
+    };
+    assert!(frame::decode(4, &payload(1, 1)).is_some());
+    // More than there are samples, none, and so many samples that no memory would do.
+    for (count, period) in [(1, 2), (1, 0), (u32::MAX, 1), (u32::MAX, u32::MAX)] {
+        assert_eq!(frame::decode(4, &payload(count, period)), None, "{count} samples, {period} series");
+    }
+}
+
+#[test]
+fn samples_of_earlier_versions_are_read_each_with_its_series() {
+    let mut payload = 2_u32.to_le_bytes().to_vec();
+    payload.extend([5_u32, 6].into_iter().flat_map(u32::to_le_bytes));
+    payload.push(1);
+    payload.extend(9_i64.to_le_bytes());
+    payload.extend([1.5_f64.to_bits(), 2].into_iter().flat_map(u64::to_le_bytes));
+    payload.push(0b10);
+    let mut batch = SampleBatch::default();
+    batch.push(SeriesId(5), Timestamp::from_micros(9), Value::Float(1.5));
+    batch.push(SeriesId(6), Timestamp::from_micros(9), Value::Int(2));
+    assert_eq!(frame::decode(2, &payload), Some(Record::Samples(batch)));
 }
 
 #[test]
