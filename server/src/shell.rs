@@ -1,11 +1,9 @@
 //! Quotes words for a shell.
 
+use std::borrow::Cow;
+
 /// As a shell reads it back.
 pub fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
+    // Allowed to hold NUL it refuses nothing.
+    shlex::Quoter::new().allow_nul(true).quote(text).map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
