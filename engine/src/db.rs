@@ -577,7 +577,9 @@ impl DbState {
 
     fn log_meta(&self, write: &Write, appender: &mut AppendState, change: MetaChange) -> Result<()> {
         change.check(&self.view().meta)?;
-        let json = serde_json::to_vec(&change)
+        // In one piece: what grows leaves behind as much as it takes.
+        let mut json = Vec::with_capacity(change.json_room());
+        serde_json::to_writer(&mut json, &change)
             .map_err(|error| Error::Internal { what: format!("metadata cannot be written as JSON: {error}") })?;
         write.check_open(&self.layout)?;
         self.log(appender, 0, |frames| frame::put_meta(frames, &json))?;

@@ -101,6 +101,9 @@ pub enum MetaChange {
     Record(StateRecord),
 }
 
+/// About what a small change takes as JSON.
+const JSON_ROOM: usize = 256;
+
 /// Everything that [`MetaChange`]s made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
@@ -223,6 +226,15 @@ impl Meta {
 }
 
 impl MetaChange {
+    /// About how many bytes it takes as JSON, and mostly not more.
+    pub(crate) fn json_room(&self) -> usize {
+        match self {
+            // A text that is JSON itself has a quotation mark every few bytes, which takes two.
+            Self::Record(record) => JSON_ROOM + record.bytes() * 5 / 4,
+            _ => JSON_ROOM,
+        }
+    }
+
     /// Whether it may be applied to `meta`.
     ///
     /// # Errors

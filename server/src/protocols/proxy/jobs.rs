@@ -125,7 +125,7 @@ impl ProfileWriter {
             }
             return None;
         }
-        let mut text = Vec::with_capacity(64 << 10);
+        let mut text = Vec::new();
         match self.open.take() {
             Some((scope, written, mut is_first)) => {
                 let mut readings = self.live.table.readings(scope, written);

@@ -33,8 +33,6 @@ const BASE: &str = "proxy.base";
 const BASE_KEY: &str = "main";
 /// Most counters in one part of a profile.
 const PART_COUNTERS: usize = 8_192;
-/// About what a counter takes in it, besides its name and documentation.
-const METRIC_BYTES: usize = 96;
 
 /// A run's record.
 #[derive(Debug, Serialize, Deserialize)]
@@ -118,8 +116,7 @@ fn keep_parts(live: &ProxyLive, kind: &str, key: &str, readings: &[CounterReadin
             })
             .collect();
         // In one piece: what grows leaves behind as much as it takes.
-        let room = metrics.iter().map(|metric| metric.name.len() + metric.doc.len() + METRIC_BYTES).sum();
-        let mut text = Vec::with_capacity(room);
+        let mut text = Vec::with_capacity(metrics.iter().map(ProxyMetric::json_room).sum());
         // Writing into memory does not fail.
         let _ = serde_json::to_writer(&mut text, &metrics);
         live.keep(StateRecord::new(kind, part_key(key, parts), String::from_utf8(text).unwrap_or_default()));
