@@ -289,9 +289,9 @@ impl JobSlots {
     /// From when on the samples of a slot are those of a job that begins now, and when it begins.
     fn since(&self, slot: u32, now: Timestamp) -> (Option<Timestamp>, Timestamp) {
         let snapshot = self.db.snapshot();
-        let intervals = snapshot.meta().job_intervals();
+        let before = snapshot.meta().job_intervals().iter().rfind(|interval| interval.slot == slot);
         let after = |end: Timestamp| Timestamp::from_micros(end.micros().saturating_add(1));
-        match latest(intervals).get(&slot) {
+        match before {
             Some(before) => {
                 let since = after(before.end.unwrap_or(before.begin));
                 (Some(since), now.max(since))
