@@ -566,7 +566,7 @@ impl DbState {
             // Another process may have this directory now, or a database of its own in its place.
             self.write.as_ref().map_or(Ok(()), |write| write.lock.check())?;
         }
-        let logged = appender.wal.append(&frames, appender.series_logged);
+        let logged = appender.wal.append(&mut frames, appender.series_logged);
         if frames.capacity() <= FRAMES_BYTES_KEPT {
             appender.frames = frames;
         }

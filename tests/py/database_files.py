@@ -288,30 +288,39 @@ class Fields:
 def frames(path, number, known):
     """Type and payload of every whole frame."""
     content = path.read_bytes()
-    magic, version, found, before, crc = struct.unpack_from("<8sIQII", content)
-    assert (magic, version, found) == (b"TELEMWAL", 1, number) and crc == zlib.crc32(content[:24]) and before <= known
+    magic, version, found, salt, before, crc = struct.unpack_from("<8sIIIII", content)
+    # In version 1 the number is longer, and the upper half of a small one is 0.
+    assert (magic, found) == (b"TELEMWAL", number) and version == (2 if salt else 1)
+    assert crc == zlib.crc32(content[:24]) and before <= known
     at = 28
     while at < len(content):
         length, crc, kind = struct.unpack_from("<IIB", content, at)
         payload = content[at + 9 : at + 9 + length]
-        assert crc == zlib.crc32(struct.pack("<IB", length, kind) + payload)
+        assert crc == zlib.crc32(struct.pack("<IB", length, kind) + payload, salt)
         at += 9 + length
         yield kind, payload
 
 
-def logged_samples(payload):
+def logged_samples(kind, payload):
     fields = Fields(payload)
     (count,) = fields.take("I")
-    series = fields.take(f"{count}I")
-    (one_time,) = fields.take("B")
-    times = fields.take("q") * count if one_time else fields.take(f"{count}q")
+    (period,) = fields.take("I") if kind == 4 else (count,)
+    series = fields.take(f"{period}I")
+    (form,) = fields.take("B")
+    assert period <= count and form in (0, 1, 2)
+    if form == 2:
+        ticks = [fields.take("Iq") for _ in range(*fields.take("I"))]
+        times = [time for samples, time in ticks for _ in range(samples)]
+    else:
+        times = fields.take(f"{count}q") if form == 0 else fields.take("q") * count
+    assert len(times) == count
     patterns = fields.take(f"{count}Q")
     types = fields.take(f"{-(-count // 8)}B")
     assert fields.ended()
     for at in range(count):
         is_int = types[at // 8] >> (at % 8) & 1
         raw = struct.pack("<Q", patterns[at])
-        yield series[at], times[at], struct.unpack("<q" if is_int else "<d", raw)[0]
+        yield series[at % period], times[at], struct.unpack("<q" if is_int else "<d", raw)[0]
 
 
 def change_meta(meta, change):
@@ -361,8 +370,8 @@ def database(directory):
                 key = metric, {fields.text(): fields.text() for _ in range(tags)}
                 assert fields.ended() and number_of_series == len(keys)
                 keys.append(key)
-            elif kind == 2:
-                for series, time, value in logged_samples(payload):
+            elif kind in (2, 4):
+                for series, time, value in logged_samples(kind, payload):
                     assert series < len(keys)
                     samples.setdefault(series, {})[time] = value
             else:

@@ -21,6 +21,7 @@ use crate::repair::{Act, LOST_METRIC, Loss, LossKind, RepairReport, look, repair
 use crate::series::SeriesId;
 use crate::time::{TimeRange, Timestamp};
 use crate::value::Value;
+use crate::wal::HEADER_BYTES;
 
 /// What befalls a disk.
 type Damage<'a> = Box<dyn Fn(&SimDisk) + 'a>;
@@ -362,11 +363,19 @@ fn damage_in_a_wal_file_that_another_follows_costs_the_damaged_frame_alone() {
     let subject = Subject::new();
     let first = subject.files().into_iter().find(|file| is_wal(file)).unwrap();
     let len = subject.disk.content(&first).unwrap().len();
-    // The header is not in the way of the frames.
-    let (report, found) =
-        subject.try_repair("header of the first file .wal", |disk| disk.decay(&first, |bytes| bytes[3] ^= 1));
-    assert!(report.actions.iter().any(|action| action.act == Act::RebuildWal), "{report:?}");
-    observe::assert_same(&subject.full, &found, "a header");
+    // The header is not in the way of the frames: one bit of its salt is turned back, and all of it is in the list.
+    let list = Layout::new(Path::new(DIR)).wal_list();
+    let assert_whole = |what: &str, damage: &dyn Fn(&SimDisk)| {
+        let (report, found) = subject.try_repair(what, damage);
+        assert!(report.actions.iter().any(|action| action.act == Act::RebuildWal), "{what}: {report:?}");
+        observe::assert_same(&subject.full, &found, what);
+    };
+    assert_whole("magic", &|disk| disk.decay(&first, |bytes| bytes[3] ^= 1));
+    assert_whole("header", &|disk| disk.decay(&first, |bytes| bytes[..HEADER_BYTES].fill(0)));
+    assert_whole("salt, without a list", &|disk| {
+        disk.remove(&list).unwrap();
+        disk.decay(&first, |bytes| bytes[17] ^= 8);
+    });
     // The last frame of the first file holds ten samples of two series; all of the second file stays.
     let (report, found) = subject.try_repair("last frame of the first file .wal", |disk| {
         disk.decay(&first, |bytes| bytes[len - 30] ^= 0x55);

@@ -133,7 +133,7 @@ impl DbState {
             flusher: Mutex::new(Flusher::new(Arc::clone(&options.disk), layout.clone(), manifest.clone())),
             synced: Mutex::default(),
             append: Mutex::new(AppendState {
-                wal: Wal::new(Arc::clone(&options.disk), layout.clone(), next_wal, wal),
+                wal: Wal::new(Arc::clone(&options.disk), Arc::clone(&options.clock), layout.clone(), next_wal, wal),
                 series_logged: series,
                 meta_changed,
                 active_since: None,

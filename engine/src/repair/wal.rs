@@ -2,8 +2,8 @@
 //!
 //! If another file follows a WAL file, every byte of it was durable before that next file was created. So bytes in it
 //! that are not a frame were damaged later, and the frames behind them are as good as those before. In the last file a
-//! power loss may have left anything behind the last good frame, even whole frames of a file that was removed long ago.
-//! So that file ends there, as it does for every reader, and the bytes that follow are set aside.
+//! power loss may have left anything behind the last good frame. So that file ends there, as it does for every reader,
+//! and the bytes that follow are set aside.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,22 +15,23 @@ use crate::index::SeriesIndex;
 use crate::series::{SeriesId, SeriesKey};
 use crate::time::Timestamp;
 use crate::wal::frame::{self, FRAME_HEAD_BYTES, Fields, PAYLOAD_BYTES_MAX, Record};
-use crate::wal::{HEADER_BYTES, Header};
+use crate::wal::list::WalEntry;
+use crate::wal::{HEADER_BYTES, HEADER_BYTES_COVERED, Header};
 
 /// Bytes that the search for whole frames in one file may checksum; what lies beyond counts as damaged.
 const SEARCH_BYTES_MAX: usize = 256 << 20;
 /// Series that a WAL may be the first to name without one of their frames; more is not to be believed.
 const UNNAMED_MAX: u32 = 1 << 20;
 
-/// A WAL file as its bytes are.
+/// What was found in a WAL file.
 #[derive(Debug)]
-pub struct WalScan {
-    pub header: Option<Header>,
-    pub frames: Vec<Range<usize>>,
+struct WalScan {
+    header: Option<Header>,
+    frames: Vec<Range<usize>>,
     /// Bytes that are not a frame.
-    pub holes: Vec<Range<usize>>,
+    holes: Vec<Range<usize>>,
     /// The file with single bits turned back, where that made frames whole; they are among `frames`.
-    pub healed: Option<Vec<u8>>,
+    healed: Option<Vec<u8>>,
 }
 
 /// Where a WAL file stands among those that are read.
@@ -48,49 +49,90 @@ impl WalPosition {
     }
 }
 
-/// Finds every whole frame; in a file that is not the last, also those that are whole except for one bit.
-pub fn scan(bytes: &[u8], position: WalPosition) -> WalScan {
-    let is_last = position == WalPosition::Last;
-    let header = Header::decode(bytes);
-    let mut found = WalScan { header, frames: Vec::new(), holes: Vec::new(), healed: None };
-    let mut at = HEADER_BYTES.min(bytes.len());
-    let mut budget = SEARCH_BYTES_MAX;
-    while at < bytes.len() {
-        if let Some(size) = frame_size(bytes, at, &mut budget) {
-            found.frames.push(at..at + size);
-            at += size;
-            continue;
-        }
-        // A frame whose length is good leads to the next one.
-        let next = plausible(bytes, at).map(|len| at + FRAME_HEAD_BYTES + len);
-        let next =
-            next.filter(|next| (!is_last && *next == bytes.len()) || frame_size(bytes, *next, &mut budget).is_some());
-        if let Some((end, good)) = next.filter(|_| !is_last).and_then(|end| Some((end, healed_frame(&bytes[at..end])?)))
-        {
-            found.healed.get_or_insert_with(|| bytes.to_vec())[at..end].copy_from_slice(&good);
-            found.frames.push(at..end);
-            at = end;
-            continue;
-        }
-        let next = next.or_else(|| (at + 1..bytes.len()).find(|from| frame_size(bytes, *from, &mut budget).is_some()));
-        let end = next.unwrap_or(bytes.len());
-        found.holes.push(at..end);
-        at = end;
+/// The bytes of a WAL file, and what must be known to tell its frames.
+#[derive(Clone, Copy, Debug)]
+pub struct WalBytes<'a> {
+    bytes: &'a [u8],
+    position: WalPosition,
+    header: Option<Header>,
+    salt: u32,
+}
+
+impl<'a> WalBytes<'a> {
+    /// `listed` is the file in the list of WAL files, which has its salt too.
+    pub fn new(bytes: &'a [u8], position: WalPosition, listed: Option<WalEntry>) -> Self {
+        let header = Header::decode(bytes);
+        let salt = header.or_else(|| healed_header(bytes)).map(|header| header.salt);
+        let salt = salt.or(listed.map(|listed| listed.start.salt)).unwrap_or_else(|| Header::salt_field(bytes));
+        Self { bytes, position, header, salt }
     }
-    found
+
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn is_last(&self) -> bool {
+        self.position == WalPosition::Last
+    }
+
+    /// Finds every whole frame; in a file that is not the last, also those that are whole except for one bit.
+    fn scan(&self) -> WalScan {
+        let Self { bytes, header, salt, .. } = *self;
+        let mut found = WalScan { header, frames: Vec::new(), holes: Vec::new(), healed: None };
+        let mut at = HEADER_BYTES.min(bytes.len());
+        let mut budget = SEARCH_BYTES_MAX;
+        let mut frame_size = |at| {
+            let len = plausible(bytes, at)?;
+            budget = budget.checked_sub(len)?;
+            let size = FRAME_HEAD_BYTES + len;
+            let crc = Fields::new(&bytes[at + 4..at + 8]).u32()?;
+            (crc == frame::checksum(salt, len as u32, &bytes[at + 8..at + size])).then_some(size)
+        };
+        while at < bytes.len() {
+            if let Some(size) = frame_size(at) {
+                found.frames.push(at..at + size);
+                at += size;
+                continue;
+            }
+            // A frame whose length is good leads to the next one.
+            let next = plausible(bytes, at).map(|len| at + FRAME_HEAD_BYTES + len);
+            let next = next.filter(|next| (!self.is_last() && *next == bytes.len()) || frame_size(*next).is_some());
+            let healed = |end: usize| Some((end, healed_frame(&bytes[at..end], salt)?));
+            if let Some((end, good)) = next.filter(|_| !self.is_last()).and_then(healed) {
+                found.healed.get_or_insert_with(|| bytes.to_vec())[at..end].copy_from_slice(&good);
+                found.frames.push(at..end);
+                at = end;
+                continue;
+            }
+            let next = next.or_else(|| (at + 1..bytes.len()).find(|from| frame_size(*from).is_some()));
+            let end = next.unwrap_or(bytes.len());
+            found.holes.push(at..end);
+            at = end;
+        }
+        found
+    }
+}
+
+/// The header that `bytes` start with, if one bit of it is turned around.
+fn healed_header(bytes: &[u8]) -> Option<Header> {
+    let (covered, crc) = bytes.get(..HEADER_BYTES)?.split_at(HEADER_BYTES_COVERED);
+    let good = flip::turned_back(covered, Fields::new(crc).u32()?, flip::SHORT_BYTES_MAX)?;
+    Header::decode(&[&good, crc].concat())
 }
 
 /// A frame in which one bit is turned around, of its type, its payload or its checksum. Its length leads to the next
 /// frame, so no crash cut it short.
-fn healed_frame(frame: &[u8]) -> Option<Vec<u8>> {
+fn healed_frame(frame: &[u8], salt: u32) -> Option<Vec<u8>> {
     let crc = Fields::new(&frame[4..8]).u32()?;
+    let found = frame::checksum(salt, (frame.len() - FRAME_HEAD_BYTES) as u32, &frame[8..]);
     let mut covered = frame[..4].to_vec();
     covered.extend_from_slice(&frame[8..]);
-    let found = crc32fast::hash(&covered);
     let mut good = frame.to_vec();
     if (found ^ crc).count_ones() == 1 {
         good[4..8].copy_from_slice(&found.to_le_bytes());
     } else {
+        // Without the salt, whatever it is, they differ by as much.
+        let crc = crc ^ found ^ crc32fast::hash(&covered);
         let covered =
             flip::turned_back(&covered, crc, flip::SHORT_BYTES_MAX).filter(|covered| covered[..4] == frame[..4])?;
         good[8..].copy_from_slice(&covered[4..]);
@@ -106,25 +148,16 @@ fn plausible(bytes: &[u8], at: usize) -> Option<usize> {
     (fits && frame::is_kind(head[FRAME_HEAD_BYTES - 1])).then_some(len)
 }
 
-fn frame_size(bytes: &[u8], at: usize, budget: &mut usize) -> Option<usize> {
-    let len = plausible(bytes, at)?;
-    *budget = budget.checked_sub(len)?;
-    let size = FRAME_HEAD_BYTES + len;
-    let crc = Fields::new(&bytes[at + 4..at + 8]).u32()?;
-    (crc == frame::checksum(len as u32, &bytes[at + 8..at + size])).then_some(size)
-}
-
-pub fn decode(bytes: &[u8], frame: &Range<usize>) -> Option<Record> {
+fn decode(bytes: &[u8], frame: &Range<usize>) -> Option<Record> {
     let bytes = &bytes[frame.clone()];
     frame::decode(bytes[FRAME_HEAD_BYTES - 1], &bytes[FRAME_HEAD_BYTES..])
 }
 
 /// The keys that the WAL tells; of two for one id the first.
-pub fn keys(bytes: &[u8], position: WalPosition, known: &mut BTreeMap<u32, SeriesKey>) {
-    let is_last = position == WalPosition::Last;
-    let scanned = scan(bytes, position);
-    let bytes = scanned.healed.as_deref().unwrap_or(bytes);
-    let end = if is_last { scanned.holes.first().map_or(bytes.len(), |hole| hole.start) } else { bytes.len() };
+pub fn keys(wal: &WalBytes<'_>, known: &mut BTreeMap<u32, SeriesKey>) {
+    let scanned = wal.scan();
+    let bytes = scanned.healed.as_deref().unwrap_or(wal.bytes);
+    let end = if wal.is_last() { scanned.holes.first().map_or(bytes.len(), |hole| hole.start) } else { bytes.len() };
     for frame in scanned.frames.iter().filter(|frame| frame.end <= end) {
         if let Some(Record::Series { id, key }) = decode(bytes, frame) {
             known.entry(id.0).or_insert(key);
@@ -146,16 +179,10 @@ pub struct WalJudgement {
 ///
 /// # Errors
 /// Those of the index.
-pub fn judge(
-    file: &str,
-    number: u64,
-    bytes: &[u8],
-    position: WalPosition,
-    index: &SeriesIndex,
-) -> Result<WalJudgement> {
-    let is_last = position == WalPosition::Last;
-    let scanned = scan(bytes, position);
-    let bytes = scanned.healed.as_deref().unwrap_or(bytes);
+pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -> Result<WalJudgement> {
+    let is_last = wal.is_last();
+    let scanned = wal.scan();
+    let bytes = scanned.healed.as_deref().unwrap_or(wal.bytes);
     let mut judged = WalJudgement { anew: None, losses: Vec::new(), unnamed: Vec::new() };
     if scanned.header.is_some_and(|header| header.number != number) {
         let samples = samples_in(bytes, &scanned.frames);
@@ -165,12 +192,13 @@ pub fn judge(
     }
     let mut writer = Anew {
         out: Vec::new(),
+        salt: wal.salt,
         index,
         changed: scanned.header.is_none() || scanned.healed.is_some(),
         unnamed: Vec::new(),
     };
     let series_before = scanned.header.map_or(index.len(), |header| header.series_before as usize);
-    let header = Header { number, series_before: index.len().min(series_before) as u32 };
+    let header = Header { number, series_before: index.len().min(series_before) as u32, salt: wal.salt };
     writer.out.extend_from_slice(&header.encode());
     if header.series_before as usize != series_before {
         writer.changed = true;
@@ -228,9 +256,9 @@ pub fn judge(
 }
 
 /// Bytes from the start that every reader takes: the header, and the frames before the first that is not whole.
-pub fn whole_bytes(bytes: &[u8], position: WalPosition) -> u64 {
-    let scanned = scan(bytes, position);
-    let end = scanned.holes.first().map_or(bytes.len(), |hole| hole.start);
+pub fn whole_bytes(wal: &WalBytes<'_>) -> u64 {
+    let scanned = wal.scan();
+    let end = scanned.holes.first().map_or(wal.len(), |hole| hole.start);
     if scanned.header.is_some() { end as u64 } else { 0 }
 }
 
@@ -258,6 +286,7 @@ pub fn loss(file: &str, why: &str, samples: Option<u64>, bytes: usize) -> Loss {
 /// A WAL file that is put together.
 struct Anew<'a> {
     out: Vec<u8>,
+    salt: u32,
     index: &'a SeriesIndex,
     changed: bool,
     unnamed: Vec<SeriesId>,
@@ -300,7 +329,9 @@ impl Anew<'_> {
             if self.index.get_or_insert(&key, u32::MAX)?.0 != id {
                 return Ok(false);
             }
+            let end = self.out.len();
             frame::put_series(&mut self.out, id, &key);
+            frame::seal(&mut self.out[end..], self.salt);
             self.unnamed.push(id);
             self.changed = true;
         }

@@ -1,7 +1,8 @@
 //! One frame of the WAL: `length u32 | CRC-32 u32 | type u8 | payload`, little-endian.
 //!
 //! The length counts the payload; the checksum covers length, type and payload, so that neither
-//! a run of zeros nor a payload under another type passes for a frame.
+//! a run of zeros nor a payload under another type passes for a frame. It begins with the salt of its file: blocks of
+//! a file that was removed may stand in a new one after a power loss, and their frames are none here.
 
 use crate::meta::MetaChange;
 use crate::sample::SampleBatch;
@@ -52,6 +53,7 @@ pub fn names_series(kind: u8) -> bool {
     kind == SERIES
 }
 
+/// Behind what is in `out`, as all `put` functions, and without its checksum: [`seal`] adds that.
 pub fn put_series(out: &mut Vec<u8>, id: SeriesId, key: &SeriesKey) {
     frame(out, SERIES, |out| {
         out.extend_from_slice(&id.0.to_le_bytes());
@@ -140,13 +142,22 @@ fn frame(out: &mut Vec<u8>, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
     payload(out);
     let len = (out.len() - start - FRAME_HEAD_BYTES) as u32;
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
-    let crc = checksum(len, &out[start + 8..]);
-    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The checksum of a frame: its length, then its type and payload.
-pub fn checksum(len: u32, kind_and_payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
+/// Gives `frames`, which are whole, the checksums that they have in the file of this salt.
+pub fn seal(frames: &mut [u8], salt: u32) {
+    let mut rest = frames;
+    while let Some((head, behind)) = rest.split_first_chunk_mut::<8>() {
+        let [len, crc] = head.as_chunks_mut::<4>().0 else { return };
+        let (covered, next) = behind.split_at_mut(1 + u32::from_le_bytes(*len) as usize);
+        *crc = checksum(salt, u32::from_le_bytes(*len), covered).to_le_bytes();
+        rest = next;
+    }
+}
+
+/// The checksum of a frame in the file of this salt: its length, then its type and payload.
+pub fn checksum(salt: u32, len: u32, kind_and_payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(salt);
     hasher.update(&len.to_le_bytes());
     hasher.update(kind_and_payload);
     hasher.finalize()

@@ -49,7 +49,8 @@ fn check_file(bytes: &[u8]) -> (Vec<Record>, End) {
 
 /// Frames with good checksums are read up to the first that says nothing, which is damage.
 fn check_frames(bytes: &[u8]) {
-    let mut file = Header { number: 1, series_before: 0 }.encode();
+    let header = Header::new(1, 0, Timestamp::from_micros(0));
+    let mut file = header.encode();
     let mut input = Fields::new(bytes);
     let mut good = 0;
     let mut bad = None;
@@ -62,7 +63,7 @@ fn check_frames(bytes: &[u8]) {
         let len = payload.len() as u32;
         let kind_and_payload = [&[kind], payload].concat();
         file.extend_from_slice(&len.to_le_bytes());
-        file.extend_from_slice(&frame::checksum(len, &kind_and_payload).to_le_bytes());
+        file.extend_from_slice(&frame::checksum(header.salt, len, &kind_and_payload).to_le_bytes());
         file.extend_from_slice(&kind_and_payload);
     }
     let (records, end) = check_file(&file);

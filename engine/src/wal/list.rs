@@ -30,12 +30,9 @@ pub struct WalStart {
     pub bytes: u64,
     #[serde(rename = "start_crc32")]
     pub crc32: u32,
-}
-
-impl WalStart {
-    pub fn of(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
-    }
+    /// That of the header, by which frames can be told where the header is damaged.
+    #[serde(rename = "start_salt", default)]
+    pub salt: u32,
 }
 
 /// A WAL file that must be there.

@@ -59,6 +59,10 @@ impl Replay {
         self.header
     }
 
+    fn salt(&self) -> u32 {
+        self.header.map_or(0, |header| header.salt)
+    }
+
     pub fn len(&self) -> u64 {
         self.file.len()
     }
@@ -127,7 +131,7 @@ impl Replay {
                 break;
             }
         }
-        Ok(WalStart { bytes: end, crc32: self.crc32_before(end)? })
+        Ok(WalStart { bytes: end, crc32: self.crc32_before(end)?, salt: self.salt() })
     }
 
     fn crc32_before(&mut self, end: u64) -> Result<u32> {
@@ -150,7 +154,12 @@ impl Replay {
     /// Io.
     pub fn end(&mut self) -> Result<End> {
         let at = self.at;
-        if at == self.len() && self.header.is_some() {
+        if self.header.is_none() {
+            // It was durable before anything followed it.
+            let has_more = self.len() > HEADER_BYTES as u64;
+            return Ok(if has_more { End::Damaged { at } } else { End::Torn { at } });
+        }
+        if at == self.len() {
             return Ok(End::Whole);
         }
         let mut budget = SEARCH_BYTES_MAX;
@@ -169,9 +178,10 @@ impl Replay {
     fn frame_size(&mut self, from: u64) -> Result<Option<usize>> {
         let Some(len) = self.plausible(from)? else { return Ok(None) };
         let size = FRAME_HEAD_BYTES + len;
+        let salt = self.salt();
         let Some(bytes) = self.peek(from, size)? else { return Ok(None) };
         let mut fields = frame::Fields::new(&bytes[4..8]);
-        let good = fields.u32() == Some(frame::checksum(len as u32, &bytes[8..]));
+        let good = fields.u32() == Some(frame::checksum(salt, len as u32, &bytes[8..]));
         Ok(good.then_some(size))
     }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use super::frame::FRAME_HEAD_BYTES;
 use super::replay::{End, Replay};
 use super::*;
+use crate::clock::SystemClock;
 use crate::disk::{Disk, OsDisk};
 use crate::layout::{Layout, WAL};
 use crate::meta::MetaChange;
 use crate::sample::SampleBatch;
 use crate::series::{SeriesId, SeriesKey, TagSet};
-use crate::time::Timestamp;
 use crate::value::Value;
 
 fn records() -> Vec<Record> {
@@ -48,14 +48,17 @@ fn encode(record: &Record) -> Vec<u8> {
     bytes
 }
 
+const HEADER: Header = Header { number: 1, series_before: 3, salt: 0x5A17_0001 };
+
 /// A WAL file of all records: its bytes and the offsets at which frames start.
 fn file() -> (Vec<u8>, Vec<usize>) {
-    let mut bytes = Header { number: 1, series_before: 3 }.encode();
+    let mut bytes = HEADER.encode();
     let mut starts = Vec::new();
     for record in records() {
         starts.push(bytes.len());
         bytes.extend(encode(&record));
     }
+    frame::seal(&mut bytes[HEADER_BYTES..], HEADER.salt);
     (bytes, starts)
 }
 
@@ -75,7 +78,7 @@ fn replay(bytes: &[u8]) -> (Vec<Record>, End) {
 #[test]
 fn every_record_is_read_back_as_written() {
     let (bytes, _) = file();
-    assert_eq!(Header::decode(&bytes), Some(Header { number: 1, series_before: 3 }));
+    assert_eq!(Header::decode(&bytes), Some(HEADER));
     assert_eq!(replay(&bytes), (records(), End::Whole));
 }
 
@@ -183,6 +186,37 @@ fn a_file_cut_anywhere_ends_with_its_last_whole_frame() {
     }
 }
 
+/// A power loss may leave blocks of a file that was removed where a new one grew.
+#[test]
+fn frames_of_another_file_are_not_read_and_do_not_count_as_whole() {
+    let (bytes, starts) = file();
+    let now = Timestamp::from_seconds(7);
+    let salts = [HEADER.salt, Header::new(1, 3, now).salt, Header::new(2, 3, now).salt, 0];
+    for (at, salt) in salts.into_iter().enumerate() {
+        assert!(!salts[..at].contains(&salt), "{salts:?}");
+        let mut stale = bytes.clone();
+        frame::seal(&mut stale[starts[1]..], salt);
+        let expected = match at {
+            0 => (records(), End::Whole),
+            _ => (records()[..1].to_vec(), End::Torn { at: starts[1] as u64 }),
+        };
+        assert_eq!(replay(&stale), expected, "salt {salt:#x}");
+    }
+}
+
+#[test]
+fn files_of_format_1_are_read_without_a_salt() {
+    let header = Header { number: u64::MAX - 1, series_before: 3, salt: 0 };
+    let mut bytes = header.encode();
+    assert_eq!((bytes[8], Header::decode(&bytes)), (1, Some(header)));
+    bytes.extend_from_slice(&file().0[HEADER_BYTES..]);
+    frame::seal(&mut bytes[HEADER_BYTES..], 0);
+    assert_eq!(replay(&bytes), (records(), End::Whole));
+    assert_eq!(HEADER.encode()[8], 2);
+    // Its salt would have no room.
+    assert_eq!(Header::new(u64::MAX - 1, 3, Timestamp::from_seconds(7)), header);
+}
+
 #[test]
 fn a_tail_of_zeros_is_torn() {
     let (mut bytes, _) = file();
@@ -230,15 +264,15 @@ fn the_writer_makes_a_new_file_after_each_close_and_counts_bytes() {
     let layout = Layout::new(dir.path());
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     disk.create_dir(&layout.sub(WAL)).unwrap();
-    let mut wal = Wal::new(Arc::clone(&disk), layout.clone(), 4, Vec::new());
+    let mut wal = Wal::new(Arc::clone(&disk), Arc::new(SystemClock::default()), layout.clone(), 4, Vec::new());
     assert!(wal.sync_target().unwrap().is_none());
-    let frame = encode(&records()[4]);
-    wal.append(&frame, 0).unwrap();
-    wal.append(&frame, 0).unwrap();
+    let mut frame = encode(&records()[4]);
+    wal.append(&mut frame, 0).unwrap();
+    wal.append(&mut frame, 0).unwrap();
     let expected = Position { number: 4, end: (HEADER_BYTES + 2 * frame.len()) as u64 };
     assert_eq!(wal.sync_target().unwrap().unwrap().position, expected);
     assert_eq!(wal.finish(), 5);
-    wal.append(&frame, 0).unwrap();
+    wal.append(&mut frame, 0).unwrap();
     assert_eq!(wal.bytes(), expected.end + (HEADER_BYTES + frame.len()) as u64);
     wal.covered(5);
     assert_eq!(wal.bytes(), (HEADER_BYTES + frame.len()) as u64);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::{HEADER_BYTES, Header, WalList, WalStart};
+use super::{HEADER_BYTES, Header, WalList, WalStart, frame};
+use crate::clock::Clock;
 use crate::disk::{Disk, SyncFile, WriteFile};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, WAL};
@@ -45,6 +46,7 @@ pub struct SyncTarget {
 #[derive(Debug)]
 pub struct Wal {
     disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
     layout: Layout,
     /// The number that the next file gets.
     next: u64,
@@ -80,16 +82,16 @@ impl OpenWal {
 
 impl Wal {
     /// A WAL whose next file gets the number `next`, behind `closed` ones that were replayed.
-    pub fn new(disk: Arc<dyn Disk>, layout: Layout, next: u64, closed: Vec<Extent>) -> Self {
-        Self { disk, layout, next, open: None, failed: None, closed, written: 0, unlisted: false }
+    pub fn new(disk: Arc<dyn Disk>, clock: Arc<dyn Clock>, layout: Layout, next: u64, closed: Vec<Extent>) -> Self {
+        Self { disk, clock, layout, next, open: None, failed: None, closed, written: 0, unlisted: false }
     }
 
-    /// Appends `frames` in one write. `series_before` goes into the header if that needs a new file; then they are
+    /// Seals `frames` and appends them in one write. `series_before` goes into the header if that needs a new file; then they are
     /// durable at once, and the list of WAL files names it.
     ///
     /// # Errors
     /// Io, and the WAL is as it was before; WalFailed when an fsync failed and no flush came since.
-    pub fn append(&mut self, frames: &[u8], series_before: u32) -> Result<()> {
+    pub fn append(&mut self, frames: &mut [u8], series_before: u32) -> Result<()> {
         self.check()?;
         let open = match &mut self.open {
             Some(open) => open,
@@ -97,11 +99,12 @@ impl Wal {
                 let number = self.next;
                 // Taken even if it fails: a name that could not be removed again must not be met twice.
                 self.next += 1;
-                let open = create(&*self.disk, &self.layout, Header { number, series_before })?;
+                let open = create(&*self.disk, &self.layout, Header::new(number, series_before, self.clock.now()))?;
                 self.written += open.end;
                 none.insert(open)
             }
         };
+        frame::seal(frames, open.start.salt);
         match open.file.append(frames) {
             Ok(()) => {
                 let is_first = open.end == HEADER_BYTES as u64;
@@ -131,7 +134,7 @@ impl Wal {
             Ok(()) => {
                 let mut hasher = crc32fast::Hasher::new_with_initial(open.start.crc32);
                 hasher.update(frames);
-                open.start = WalStart { bytes: open.end, crc32: hasher.finalize() };
+                open.start = WalStart { bytes: open.end, crc32: hasher.finalize(), ..open.start };
                 open.durable = open.end;
             }
             Err(cause) => return self.fail(number, &cause.to_string()),
@@ -272,7 +275,7 @@ fn create(disk: &dyn Disk, layout: &Layout, header: Header) -> Result<OpenWal> {
                 handle: Arc::from(handle),
                 end,
                 durable: end,
-                start: WalStart::of(&bytes),
+                start: WalStart { bytes: end, crc32: crc32fast::hash(&bytes), salt: header.salt },
             })
         }
         Err(error) => {

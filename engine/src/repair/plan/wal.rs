@@ -9,7 +9,7 @@ use crate::index::SeriesIndex;
 use crate::layout::{WAL, WAL_LIST};
 use crate::progress::Progress;
 use crate::recover::ANOTHER_FILE;
-use crate::repair::wal::WalPosition;
+use crate::repair::wal::{WalBytes, WalPosition};
 use crate::repair::{Act, wal};
 use crate::series::SeriesKey;
 use crate::wal::replay::Replay;
@@ -64,7 +64,8 @@ impl Planner<'_> {
                 continue;
             }
             if let Some(bytes) = self.read(file, &mut |_| {})? {
-                wal::keys(&bytes, WalPosition::of(at, files.len()), &mut known);
+                let position = WalPosition::of(at, files.len());
+                wal::keys(&WalBytes::new(&bytes, position, self.list.entry(*number).copied()), &mut known);
             }
         }
         Ok(known)
@@ -96,10 +97,11 @@ impl Planner<'_> {
                 self.drop_list("it names a file that is another one now".to_owned());
                 continue;
             }
-            let listed = self.list.entry(*number).map_or(0, |listed| listed.bytes);
-            let position = WalPosition::of(at, files.len());
-            let whole = wal::whole_bytes(&bytes, position);
-            let mut judged = wal::judge(file, *number, &bytes, position, index)?;
+            let listed = self.list.entry(*number).copied();
+            let found = WalBytes::new(&bytes, WalPosition::of(at, files.len()), listed);
+            let listed = listed.map_or(0, |listed| listed.bytes);
+            let whole = wal::whole_bytes(&found);
+            let mut judged = wal::judge(file, *number, &found, index)?;
             if whole < listed && !judged.losses.iter().any(|loss| matches!(loss.kind, LossKind::Wal { .. })) {
                 let why = "bytes that were durable are damaged or gone";
                 judged.losses.push(wal::loss(file, why, None, (listed - whole) as usize));
