@@ -16,9 +16,11 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::guarded::{guarded, plainly};
@@ -55,11 +57,16 @@ pub fn encode<K: Borrow<SeriesKey>>(first_id: u32, keys: impl IntoIterator<Item 
                 let format = KeyValue::new("telem.format".to_owned(), "1".to_owned());
                 let properties = WriterProperties::builder()
                     .set_compression(zstd)
+                    // One follows the other: a dictionary of them would be most of the file.
+                    .set_column_dictionary_enabled(ColumnPath::from("id"), false)
+                    .set_column_encoding(ColumnPath::from("id"), Encoding::DELTA_BINARY_PACKED)
                     .set_created_by(concat!("telem ", env!("CARGO_PKG_VERSION")).to_owned())
                     .set_key_value_metadata(Some(vec![format]))
                     .build();
+                // Parquet's own schema says all that Arrow's would.
+                let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
                 none.insert(
-                    ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties))
+                    ArrowWriter::try_new_with_options(Vec::new(), batch.schema(), options)
                         .map_err(|error| internal(&error))?,
                 )
             }
