@@ -14,7 +14,7 @@ use crate::manifest::{JobCopy, Manifest, SegmentEntry};
 use crate::meta::Meta;
 use crate::options::Options;
 use crate::progress::Progress;
-use crate::recover::{ANOTHER_FILE, TOO_SHORT, read_entry};
+use crate::recover::{ANOTHER_FILE, HEADER_DAMAGED, TOO_SHORT, read_entry};
 use crate::segment::Run;
 use crate::segment::label::Label;
 use crate::segment::read::LoadedSegment;
@@ -433,6 +433,7 @@ impl Check<'_> {
                     End::Damaged { at: 0 } if bytes > 0 => {
                         self.wrong(path, "the file", ANOTHER_FILE, "what was written");
                     }
+                    End::Headless => self.wrong(path, "the file", HEADER_DAMAGED, "what was written"),
                     End::Damaged { at } => {
                         self.wrong(path, "a frame", &format!("damage at {at}"), "what was written");
                     }

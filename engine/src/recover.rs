@@ -24,6 +24,8 @@ use crate::wal::{Extent, FoundList, Likeness, Record, WalList};
 const READ_ONLY_TRIES: u32 = 16;
 /// Why a WAL file is not replayed at all.
 pub const ANOTHER_FILE: &str = "it is not the file that was begun under this name";
+/// The same: see [`End::Headless`].
+pub const HEADER_DAMAGED: &str = "its header is damaged";
 /// Why the end of a WAL file was not caused by a crash.
 pub const TOO_SHORT: &str = "bytes that were durable are damaged or gone";
 /// A series or metadata file beyond this is not one of ours.
@@ -377,8 +379,12 @@ fn replay(disk: &dyn Disk, layout: &Layout, recovered: &mut RecoveredDatabase, m
                 }
                 recovered.report.torn.push(cut);
             }
-            End::Damaged { at: from } => {
-                let mut cut = cut(from, why.unwrap_or("a frame is damaged and whole frames follow it"));
+            End::Damaged { .. } | End::Headless => {
+                let (from, fallback) = match end {
+                    End::Damaged { at } => (at, "a frame is damaged and whole frames follow it"),
+                    _ => (0, HEADER_DAMAGED),
+                };
+                let mut cut = cut(from, why.unwrap_or(fallback));
                 if mode == Mode::Write {
                     cut.set_aside = Some(set_aside(disk, layout, path, from)?);
                     cut_off(disk, path, from)?;

@@ -363,7 +363,8 @@ fn damage_in_a_wal_file_that_another_follows_costs_the_damaged_frame_alone() {
     let subject = Subject::new();
     let first = subject.files().into_iter().find(|file| is_wal(file)).unwrap();
     let len = subject.disk.content(&first).unwrap().len();
-    // The header is not in the way of the frames: one bit of its salt is turned back, and all of it is in the list.
+    // The header is not in the way of the frames: one bit of its salt is turned back, all of it is in the list, and
+    // frames that follow each other tell it.
     let list = Layout::new(Path::new(DIR)).wal_list();
     let assert_whole = |what: &str, damage: &dyn Fn(&SimDisk)| {
         let (report, found) = subject.try_repair(what, damage);
@@ -376,12 +377,38 @@ fn damage_in_a_wal_file_that_another_follows_costs_the_damaged_frame_alone() {
         disk.remove(&list).unwrap();
         disk.decay(&first, |bytes| bytes[17] ^= 8);
     });
+    assert_whole("header, without a list", &|disk| {
+        disk.remove(&list).unwrap();
+        disk.decay(&first, |bytes| bytes[..HEADER_BYTES].fill(0xFF));
+    });
     // The last frame of the first file holds ten samples of two series; all of the second file stays.
     let (report, found) = subject.try_repair("last frame of the first file .wal", |disk| {
         disk.decay(&first, |bytes| bytes[len - 30] ^= 0x55);
     });
     assert!(matches!(report.losses[..], [Loss { kind: LossKind::Wal { .. }, .. }]), "{report:?}");
     assert_eq!(found.len(), subject.full.len() - 20, "{report:?}");
+}
+
+#[test]
+fn a_last_wal_file_without_its_header_is_a_loss_whether_a_list_names_it_or_not() {
+    let subject = Subject::new();
+    let last = subject.files().into_iter().rfind(|file| is_wal(file)).unwrap();
+    let list = Layout::new(Path::new(DIR)).wal_list();
+    for is_listed in [true, false] {
+        let damage = |disk: &SimDisk| {
+            if !is_listed {
+                disk.remove(&list).unwrap();
+            }
+            disk.decay(&last, |bytes| bytes[..HEADER_BYTES].fill(0));
+        };
+        let disk = subject.disk.fork();
+        damage(&disk);
+        let checked = check(Path::new(DIR), &options(&disk), &mut |_| {}).unwrap();
+        assert!(checked.findings.iter().any(|finding| finding.file == last), "{:?}", checked.findings);
+        let (report, found) = subject.try_repair("header of the last file .wal", damage);
+        assert!(matches!(report.losses[..], [Loss { kind: LossKind::Wal { .. }, .. }, ..]), "{report:?}");
+        assert!(found.len() < subject.full.len());
+    }
 }
 
 #[test]

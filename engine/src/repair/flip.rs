@@ -28,6 +28,17 @@ const fn table() -> [u32; 256] {
     table
 }
 
+/// The place in [`TABLE`] of each upper byte.
+const FROM_UPPER: [u8; 256] = {
+    let mut from = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        from[(TABLE[byte] >> 24) as usize] = byte as u8;
+        byte += 1;
+    }
+    from
+};
+
 /// `bytes` with the one flipped bit corrected that makes `crc32` their checksum; `None` when there is no such bit, or
 /// these are more than `bytes_max`.
 pub fn turned_back(bytes: &[u8], crc32: u32, bytes_max: usize) -> Option<Vec<u8>> {
@@ -48,6 +59,17 @@ pub fn turned_back(bytes: &[u8], crc32: u32, bytes_max: usize) -> Option<Vec<u8>
         }
     }
     None
+}
+
+/// What a checksum was before `len` bytes, of which only their number counts: the difference of two checksums is known
+/// behind the bytes, and this is the difference before them.
+pub fn checksum_before(mut difference: u32, len: usize) -> u32 {
+    for _ in 0..len {
+        // The byte that left it chose the only entry of the table that has this upper byte.
+        let left = FROM_UPPER[(difference >> 24) as usize];
+        difference = (difference ^ TABLE[usize::from(left)]) << 8 | u32::from(left);
+    }
+    difference
 }
 
 #[cfg(test)]

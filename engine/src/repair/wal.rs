@@ -12,6 +12,7 @@ use super::series::placeholder;
 use super::{Loss, LossKind, flip};
 use crate::error::Result;
 use crate::index::SeriesIndex;
+use crate::recover::HEADER_DAMAGED;
 use crate::series::{SeriesId, SeriesKey};
 use crate::time::Timestamp;
 use crate::wal::frame::{self, FRAME_HEAD_BYTES, Fields, PAYLOAD_BYTES_MAX, Record};
@@ -63,7 +64,7 @@ impl<'a> WalBytes<'a> {
     pub fn new(bytes: &'a [u8], position: WalPosition, listed: Option<WalEntry>) -> Self {
         let header = Header::decode(bytes);
         let salt = header.or_else(|| healed_header(bytes)).map(|header| header.salt);
-        let salt = salt.or(listed.map(|listed| listed.start.salt)).unwrap_or_else(|| Header::salt_field(bytes));
+        let salt = salt.or(listed.map(|listed| listed.start.salt)).or_else(|| salt_of_frames(bytes)).unwrap_or(0);
         Self { bytes, position, header, salt }
     }
 
@@ -118,6 +119,27 @@ fn healed_header(bytes: &[u8]) -> Option<Header> {
     let (covered, crc) = bytes.get(..HEADER_BYTES)?.split_at(HEADER_BYTES_COVERED);
     let good = flip::turned_back(covered, Fields::new(crc).u32()?, flip::SHORT_BYTES_MAX)?;
     Header::decode(&[&good, crc].concat())
+}
+
+/// The salt by which the first two frames are whole of which one follows the other, or one is all there is and is whole
+/// by the salt where a header has it, or by none.
+fn salt_of_frames(bytes: &[u8]) -> Option<u32> {
+    let mut budget = SEARCH_BYTES_MAX;
+    let mut salt_of = |at| {
+        let len = plausible(bytes, at)?;
+        budget = budget.checked_sub(len)?;
+        let crc = Fields::new(&bytes[at + 4..at + 8]).u32()?;
+        let end = at + FRAME_HEAD_BYTES + len;
+        let unsalted = frame::checksum(0, len as u32, &bytes[at + 8..end]);
+        // The checksum covers the frame without itself.
+        Some((flip::checksum_before(crc ^ unsalted, end - at - 4), end))
+    };
+    let in_header = [Header::salt_field(bytes), 0];
+    (HEADER_BYTES..bytes.len()).find_map(|at| {
+        let (salt, end) = salt_of(at)?;
+        let is_sure = in_header.contains(&salt) || salt_of(end).is_some_and(|(next, _)| next == salt);
+        is_sure.then_some(salt)
+    })
 }
 
 /// A frame in which one bit is turned around, of its type, its payload or its checksum. Its length leads to the next
@@ -239,11 +261,15 @@ pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -
         judged.losses.push(loss(file, "a frame contradicts what is known of series", samples, bytes.len() - at));
     } else if is_last && end < bytes.len() {
         let behind = behind(end);
+        let is_headless = scanned.header.is_none() && bytes.len() > HEADER_BYTES;
         // A write that was cut short is what every open drops and reports: no damage.
-        if behind.is_empty() && (!changed || end == 0) {
+        if behind.is_empty() && !is_headless && (!changed || end == 0) {
             return Ok(judged);
         }
-        if !behind.is_empty() {
+        if is_headless {
+            let samples = samples_in(bytes, &behind);
+            judged.losses.push(loss(file, HEADER_DAMAGED, samples, bytes.len()));
+        } else if !behind.is_empty() {
             let samples = samples_in(bytes, &behind);
             judged.losses.push(loss(file, "a frame is damaged and whole frames follow it", samples, bytes.len() - end));
         }

@@ -29,6 +29,7 @@ fn check_file(bytes: &[u8]) -> (Vec<Record>, End) {
     match end {
         End::Whole => assert_eq!(at, bytes.len()),
         End::Torn { at: from } | End::Damaged { at: from } => assert_eq!(from, at as u64),
+        End::Headless => assert!(Header::decode(bytes).is_none() && at == 0),
     }
     if Header::decode(bytes).is_some() {
         assert_eq!(Header::decode(bytes).map(Header::encode).as_deref(), bytes.get(..HEADER_BYTES));

@@ -1,8 +1,8 @@
 //! The write-ahead log: the appends since the last flush, frame by frame.
 //!
 //! `wal/NNNNNNNN.wal` is a header (magic, format, file number, salt, number of series logged before it, CRC-32),
-//! followed by frames ([`frame`]). The [`writer`] makes one `write` per append; a file is never written again after the process
-//! that created it has ended. [`replay`] reads a file back; [`list`] names the files that must exist.
+//! followed by frames ([`frame`]). The [`writer`] makes one `write` per append; a file is never written again after the
+//! process that created it has ended. [`replay`] reads a file back; [`list`] names the files that must exist.
 
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -38,7 +38,7 @@ pub const HEADER_BYTES: usize = 8 + 4 + 8 + 4 + 4;
 pub const HEADER_BYTES_COVERED: usize = HEADER_BYTES - 4;
 
 impl Header {
-    /// Of a file that is begun `now`: no two files of a machine have one salt, but by rare chance.
+    /// Of a file that is begun `now`: no two that are begun on a machine have one salt, but by rare chance.
     pub fn new(number: u64, series_before: u32, now: Timestamp) -> Self {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&now.micros().to_le_bytes());

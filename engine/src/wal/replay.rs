@@ -2,7 +2,7 @@
 //!
 //! The bytes behind that frame tell what happened. If no whole frame follows, a crash interrupted a write; it was never
 //! acknowledged as durable and is dropped. If whole frames follow, bytes that were good once are damaged; they are kept
-//! for inspection.
+//! for inspection. A header is durable before anything follows it: one that is not whole in a longer file is damaged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub enum End {
     Torn { at: u64 },
     /// A frame at this offset is damaged: whole frames follow it, or it is whole and says nothing.
     Damaged { at: u64 },
+    /// At once: its header is damaged, and the file is longer than that.
+    Headless,
 }
 
 /// A WAL file being read.
@@ -103,6 +105,9 @@ impl Replay {
         if self.header.is_none_or(|header| header.number != listed.number) {
             return Ok(Likeness::Broken);
         }
+        if self.salt() != listed.start.salt {
+            return Ok(Likeness::Another);
+        }
         let mut at = HEADER_BYTES as u64;
         while at < listed.start.bytes {
             let Some(size) = self.frame_size(at)? else { return Ok(Likeness::Broken) };
@@ -155,9 +160,8 @@ impl Replay {
     pub fn end(&mut self) -> Result<End> {
         let at = self.at;
         if self.header.is_none() {
-            // It was durable before anything followed it.
             let has_more = self.len() > HEADER_BYTES as u64;
-            return Ok(if has_more { End::Damaged { at } } else { End::Torn { at } });
+            return Ok(if has_more { End::Headless } else { End::Torn { at } });
         }
         if at == self.len() {
             return Ok(End::Whole);

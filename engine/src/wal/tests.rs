@@ -236,7 +236,11 @@ fn a_flipped_bit_is_damage_before_other_frames_and_torn_in_the_last() {
         let frames = starts.iter().filter(|start| **start <= at).count();
         let (whole, from) = if frames == 0 { (0, 0) } else { (frames - 1, starts[frames - 1] as u64) };
         assert_eq!(found, records()[..whole], "byte {at}");
-        let expected = if at < last { End::Damaged { at: from } } else { End::Torn { at: from } };
+        let expected = match at {
+            _ if at < HEADER_BYTES => End::Headless,
+            _ if at < last => End::Damaged { at: from },
+            _ => End::Torn { at: from },
+        };
         assert_eq!(end, expected, "byte {at}");
     }
 }

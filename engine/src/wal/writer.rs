@@ -86,8 +86,8 @@ impl Wal {
         Self { disk, clock, layout, next, open: None, failed: None, closed, written: 0, unlisted: false }
     }
 
-    /// Seals `frames` and appends them in one write. `series_before` goes into the header if that needs a new file; then they are
-    /// durable at once, and the list of WAL files names it.
+    /// Seals `frames` and appends them in one write. `series_before` goes into the header if that needs a new file;
+    /// then they are durable at once, and the list of WAL files names it.
     ///
     /// # Errors
     /// Io, and the WAL is as it was before; WalFailed when an fsync failed and no flush came since.

@@ -24,6 +24,17 @@ fn two_bits_and_good_bytes_are_left_alone() {
 }
 
 #[test]
+fn what_a_checksum_began_with_is_found_behind_any_bytes() {
+    let bytes: Vec<u8> = (0..300_u32).map(|at| (at * 13 % 255) as u8).collect();
+    for (before, len) in [(0x5A17_0001_u32, 300), (1, 17), (u32::MAX, 1), (0x8000_0000, 0)] {
+        let mut hasher = crc32fast::Hasher::new_with_initial(before);
+        hasher.update(&bytes[..len]);
+        let difference = hasher.finalize() ^ crc32fast::hash(&bytes[..len]);
+        assert_eq!(checksum_before(difference, len), before, "{len} bytes");
+    }
+}
+
+#[test]
 fn long_stretches_and_empty_ones_are_not_tried() {
     let good = vec![0; 100];
     let mut damaged = good.clone();
