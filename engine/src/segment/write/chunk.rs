@@ -41,6 +41,8 @@ struct PackingRoom {
     levels: Vec<u8>,
     values: Vec<u8>,
     packed: Vec<u8>,
+    /// Values and packed values in another encoding.
+    other: (Vec<u8>, Vec<u8>),
 }
 
 impl PackingRoom {
@@ -77,9 +79,37 @@ impl PackingRoom {
         Ok(len <= bytes_max)
     }
 
+    /// What the values take.
+    fn len(&self) -> usize {
+        self.values.len().min(self.packed.len())
+    }
+
+    /// Encodes the values in another way, too, where the compressor made much of the first one: then it is likely to
+    /// make more of bytes that it can see through. Keeps what is shorter.
+    fn try_other<T>(&mut self, values: &[T], packing: Packing, encode: impl FnOnce(&[T], &mut Vec<u8>)) -> Result<()> {
+        if self.packed.len() > self.values.len() / 2 {
+            return Ok(());
+        }
+        let len = self.len();
+        self.swap_other();
+        self.values.clear();
+        self.packed.clear();
+        encode(values, &mut self.values);
+        self.pack(packing)?;
+        if self.len() >= len {
+            self.swap_other();
+        }
+        Ok(())
+    }
+
+    fn swap_other(&mut self) {
+        std::mem::swap(&mut self.values, &mut self.other.0);
+        std::mem::swap(&mut self.packed, &mut self.other.1);
+    }
+
     /// What is in it could not be given back.
     fn clear(&mut self) {
-        for room in [&mut self.values, &mut self.packed] {
+        for room in [&mut self.values, &mut self.packed, &mut self.other.0, &mut self.other.1] {
             room.clear();
             room.shrink_to(KEPT_BYTES_MAX);
         }
@@ -102,6 +132,9 @@ fn made<'a>(
 pub fn forget_dense() {
     PACKING.with_borrow_mut(|room| room.compressor.take_if(|(packing, _)| *packing == Packing::Dense));
 }
+
+/// Appends values to bytes, as a page has them.
+pub type PageEncoder<T> = fn(&[T], &mut Vec<u8>);
 
 /// Numbers of a column, and the least and the greatest of them as Parquet wants these.
 pub trait ColumnNumber: Copy + PartialOrd + AsBytes {
@@ -182,7 +215,29 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         })
     }
 
-    /// The same with a value in each row, unless the page would take more than `bytes_max`: then packing ends as soon as
+    /// The same with values that can be encoded in two ways: where packing is worth work, the shorter one is taken.
+    ///
+    /// # Errors
+    /// Internal when zstd fails.
+    pub fn add_page_of(
+        &mut self,
+        rows: usize,
+        presence: Option<&RowPresence>,
+        values: &[T],
+        [encode, other]: [PageEncoder<T>; 2],
+    ) -> Result<()> {
+        PACKING.with_borrow_mut(|room| {
+            room.fill(presence, values, encode);
+            room.pack(self.packing)?;
+            if self.packing == Packing::Dense {
+                room.try_other(values, self.packing, other)?;
+            }
+            self.add(room, rows, values.len(), T::bounds(values));
+            Ok(())
+        })
+    }
+
+    /// [`ColumnChunk::add_page`] with a value in each row, unless the page would take more than `bytes_max`: then packing ends as soon as
     /// that is known, false comes back, and nothing is added.
     ///
     /// # Errors

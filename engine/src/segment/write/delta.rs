@@ -6,7 +6,8 @@
 //! numbers become bytes without a branch.
 //!
 //! Integers that are values have blocks of one of two sizes ([`BlockSize`]), whichever gives the shorter page: where a
-//! run begins, the step from the run before makes a whole block wide, so many short runs want small blocks.
+//! run begins, the step from the run before makes a whole block wide, so many short runs want small blocks. They can be
+//! packed in whole bytes too ([`pack_in_bytes`]): longer, but what comes again is the same bytes, as a compressor wants.
 
 use multiversion::multiversion;
 
@@ -110,8 +111,8 @@ impl BlockSize {
     }
 
     /// What the blocks of these groups take.
-    fn len(self, groups: &[DeltaBounds]) -> usize {
-        let of_part = |part: &[DeltaBounds], least| width_of(part, least) * self.part() * GROUP / EIGHT;
+    fn len(self, groups: &[DeltaBounds], widths: Widths) -> usize {
+        let of_part = |part: &[DeltaBounds], least| widths.of(part, least) * self.part() * GROUP / EIGHT;
         groups
             .chunks(PARTS * self.part())
             .map(|block| {
@@ -134,19 +135,41 @@ fn least_of(groups: &[DeltaBounds]) -> i64 {
     groups.iter().fold(i64::MAX, |least, group| least.min(group.least))
 }
 
-/// Bits of what is above `least`. Three are made four: the compressor sees bytes, and finds in them what comes often
-/// only if numbers do not begin in the middle of one byte and end in the next.
-fn width_of(part: &[DeltaBounds], least: i64) -> usize {
-    let greatest = part.iter().fold(i64::MIN, |greatest, group| greatest.max(group.greatest));
-    match u64::BITS - greatest.wrapping_sub(least).cast_unsigned().leading_zeros() {
-        3 => 4,
-        width => width as usize,
+/// Which widths numbers may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Widths {
+    Bits,
+    /// Whole bytes.
+    Bytes,
+}
+
+impl Widths {
+    /// Bits of what is above `least`. Three are made four: the compressor sees bytes, and finds in them what comes often
+    /// only if numbers do not begin in the middle of one byte and end in the next.
+    fn of(self, part: &[DeltaBounds], least: i64) -> usize {
+        let greatest = part.iter().fold(i64::MIN, |greatest, group| greatest.max(group.greatest));
+        let bits = u64::BITS - greatest.wrapping_sub(least).cast_unsigned().leading_zeros();
+        match (self, bits) {
+            (Widths::Bits, 3) => 4,
+            (Widths::Bits, bits) => bits as usize,
+            (Widths::Bytes, bits) => bits.next_multiple_of(u8::BITS) as usize,
+        }
     }
 }
 
 /// Appends a page of integers that are values.
-#[multiversion(targets("x86_64+avx2+bmi2"))]
 pub fn pack_values(values: &[i64], bytes: &mut Vec<u8>) {
+    pack_by(Widths::Bits, values, bytes);
+}
+
+/// The same with each difference in whole bytes. Counters that rest for long and then rise by one of a few steps take
+/// half as much after zstd.
+pub fn pack_in_bytes(values: &[i64], bytes: &mut Vec<u8>) {
+    pack_by(Widths::Bytes, values, bytes);
+}
+
+#[multiversion(targets("x86_64+avx2+bmi2"))]
+fn pack_by(widths_of: Widths, values: &[i64], bytes: &mut Vec<u8>) {
     let mut groups = Vec::with_capacity(GROUPS);
     for from in (1..values.len()).step_by(GROUP) {
         let group = &values[from - 1..values.len().min(from + GROUP)];
@@ -158,7 +181,7 @@ pub fn pack_values(values: &[i64], bytes: &mut Vec<u8>) {
         }
         groups.push(bounds);
     }
-    let is_small = BlockSize::Small.len(&groups) < BlockSize::Large.len(&groups);
+    let is_small = BlockSize::Small.len(&groups, widths_of) < BlockSize::Large.len(&groups, widths_of);
     let size = if is_small { BlockSize::Small } else { BlockSize::Large };
     put_header(values, size.values(), bytes);
     let part = size.part() * GROUP;
@@ -169,7 +192,7 @@ pub fn pack_values(values: &[i64], bytes: &mut Vec<u8>) {
         let widths = bytes.len();
         bytes.extend_from_slice(&[0; PARTS]);
         for (at, groups) in groups.chunks(size.part()).enumerate() {
-            let width = width_of(groups, least);
+            let width = widths_of.of(groups, least);
             if width == 0 {
                 continue;
             }

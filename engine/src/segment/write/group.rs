@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use parquet::basic::Encoding;
 
-use super::chunk::{ColumnChunk, ColumnNumber};
+use super::chunk::{ColumnChunk, ColumnNumber, PageEncoder};
 use super::file::{ClosedChunk, ParquetFile, PlacedChunk};
 use super::presence::RowPresence;
 use super::{Each, Stored, delta, split};
@@ -102,7 +102,9 @@ impl<T: ColumnNumber + Ord + std::hash::Hash + delta::DeltaInt> StretchColumn<T>
 /// A column of values, one of which each row has in one of the columns.
 struct ValueColumn<T> {
     chunk: ColumnChunk<T>,
-    pack: fn(&[T], &mut Vec<u8>),
+    pack: PageEncoder<T>,
+    /// The other way to pack a page, where there is one.
+    other: Option<PageEncoder<T>>,
     /// The next page: rows, and the values of those that have one.
     rows: usize,
     values: Vec<T>,
@@ -112,9 +114,9 @@ struct ValueColumn<T> {
 }
 
 impl<T: ColumnNumber> ValueColumn<T> {
-    fn new(chunk: ColumnChunk<T>, pack: fn(&[T], &mut Vec<u8>)) -> Self {
+    fn new(chunk: ColumnChunk<T>, pack: PageEncoder<T>) -> Self {
         // Many segments are small: room is made as rows come.
-        Self { chunk, pack, rows: 0, values: Vec::new(), presence: RowPresence::default(), absent: 0 }
+        Self { chunk, pack, other: None, rows: 0, values: Vec::new(), presence: RowPresence::default(), absent: 0 }
     }
 
     fn push_absent(&mut self, rows: usize) {
@@ -151,7 +153,11 @@ impl<T: ColumnNumber> ValueColumn<T> {
     /// Finishes a page.
     fn write(&mut self) -> Result<()> {
         if self.rows > 0 {
-            self.chunk.add_page(self.rows, Some(&self.presence), &self.values, self.pack)?;
+            let (rows, presence, values) = (self.rows, Some(&self.presence), &self.values[..]);
+            match self.other {
+                Some(other) => self.chunk.add_page_of(rows, presence, values, [self.pack, other])?,
+                None => self.chunk.add_page(rows, presence, values, self.pack)?,
+            }
         }
         self.rows = 0;
         self.values.clear();
@@ -189,7 +195,7 @@ impl Group {
             whole_times: None,
             series: StretchColumn::new(),
             scales: StretchColumn::new(),
-            ints: ValueColumn::new(ints, delta::pack_values),
+            ints: ValueColumn { other: Some(delta::pack_in_bytes), ..ValueColumn::new(ints, delta::pack_values) },
             floats: ValueColumn::new(floats, |floats, bytes| {
                 split::split(floats.iter().map(|float| float.to_bits()), bytes);
             }),

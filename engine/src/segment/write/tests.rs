@@ -178,6 +178,26 @@ fn what_a_merge_writes_is_packed_more_densely_and_has_the_same_rows() {
 }
 
 #[test]
+fn a_merge_packs_counters_that_rest_mostly_in_whole_bytes() {
+    // Steps of few sizes, at moments that say nothing of the next one.
+    let counter = |series: i64| {
+        let mut count = 0;
+        at(0..1_900, |_| Value::Int(0)).into_iter().map(|(time, _)| time).enumerate().map(move |(n, time)| {
+            let draw = (n as u64 + 7_919 * series as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            count += if draw % 23 < 2 { [13, 40, 57, 180][draw as usize / 64 % 4] } else { 0 };
+            (time, Value::Int(count))
+        })
+    };
+    let runs: Vec<Samples> = (0..30).map(|series| counter(series).collect()).collect();
+    let [flushed, merged] = [(3, 3), (1, 3)].map(|sequence| Bytes::from(encoded_of(sequence, &runs).bytes));
+    assert_eq!(all_rows(&flushed), all_rows(&merged));
+    let [flushed, merged] = [flushed, merged].map(|bytes| metadata(&bytes).row_group(0).column(2).clone());
+    assert!(merged.uncompressed_size() > flushed.uncompressed_size(), "whole bytes are more than bits");
+    let (before, after) = (flushed.compressed_size(), merged.compressed_size());
+    assert!(after * 4 < before * 3, "{after} bytes of a merge, {before} of a flush");
+}
+
+#[test]
 fn many_rows_without_a_value_are_one_page() {
     let runs = [
         at(0..20_000, Value::Int),

@@ -5,6 +5,7 @@ use crate::segment::delta::DeltaPage;
 fn check(values: &[i64]) {
     check_packed(values, pack);
     check_packed(values, pack_values);
+    check_packed(values, pack_in_bytes);
 }
 
 fn check_packed(values: &[i64], pack: fn(&[i64], &mut Vec<u8>)) {
@@ -66,4 +67,15 @@ fn numbers_of_three_bits_take_four() {
     pack_values(&values, &mut bytes);
     assert!(!bytes[7..11].contains(&3), "widths {:?}", &bytes[7..11]);
     check(&values);
+}
+
+#[test]
+fn in_bytes_every_width_is_a_multiple_of_eight() {
+    for (step, width) in [(0, 0), (1, 8), (255, 8), (256, 16), (70_000, 24), (i64::MAX, 64)] {
+        let values: Vec<i64> = (0..257).map(|at| if at < 9 { 0 } else { step }).collect();
+        let mut bytes = Vec::new();
+        pack_in_bytes(&values, &mut bytes);
+        // Behind the header and the least difference; only the first part has a step.
+        assert_eq!(bytes[7..11], [width, 0, 0, 0], "{step}");
+    }
 }
