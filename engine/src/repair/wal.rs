@@ -57,15 +57,18 @@ pub struct WalBytes<'a> {
     position: WalPosition,
     header: Option<Header>,
     salt: u32,
+    /// Whether the salt is known by more than the frames: these are the file's own then.
+    is_salt_known: bool,
 }
 
 impl<'a> WalBytes<'a> {
     /// `listed` is the file in the list of WAL files, which has its salt too.
     pub fn new(bytes: &'a [u8], position: WalPosition, listed: Option<WalEntry>) -> Self {
         let header = Header::decode(bytes);
-        let salt = header.or_else(|| healed_header(bytes)).map(|header| header.salt);
-        let salt = salt.or(listed.map(|listed| listed.start.salt)).or_else(|| salt_of_frames(bytes)).unwrap_or(0);
-        Self { bytes, position, header, salt }
+        let told = header.or_else(|| healed_header(bytes)).map(|header| header.salt);
+        let told = told.or(listed.map(|listed| listed.start.salt)).filter(|salt| header.is_some() || *salt != 0);
+        let salt = told.or_else(|| salt_of_frames(bytes)).unwrap_or(0);
+        Self { bytes, position, header, salt, is_salt_known: told.is_some() }
     }
 
     pub fn len(&self) -> usize {
@@ -235,8 +238,8 @@ pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -
     }
     let torn_at = is_last.then(|| scanned.holes.first().map(|hole| hole.start)).flatten();
     let mut end = torn_at.unwrap_or(bytes.len());
-    // A last file without a good header is nothing to its readers.
-    if is_last && scanned.header.is_none() {
+    // A last file without a good header is nothing to its readers, and its frames may be those of another file.
+    if is_last && !wal.is_salt_known {
         end = 0;
     }
     let mut refused_at = None;
@@ -266,7 +269,7 @@ pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -
         if behind.is_empty() && !is_headless && (!changed || end == 0) {
             return Ok(judged);
         }
-        if is_headless {
+        if is_headless && end == 0 {
             let samples = samples_in(bytes, &behind);
             judged.losses.push(loss(file, HEADER_DAMAGED, samples, bytes.len()));
         } else if !behind.is_empty() {
@@ -281,11 +284,12 @@ pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -
     Ok(judged)
 }
 
-/// Bytes from the start that every reader takes: the header, and the frames before the first that is not whole.
+/// Bytes from the start that a reader takes, or that a repair makes readable: the header, and the frames before the first
+/// that is not whole.
 pub fn whole_bytes(wal: &WalBytes<'_>) -> u64 {
     let scanned = wal.scan();
     let end = scanned.holes.first().map_or(wal.len(), |hole| hole.start);
-    if scanned.header.is_some() { end as u64 } else { 0 }
+    if wal.is_salt_known { end as u64 } else { 0 }
 }
 
 fn samples_in(bytes: &[u8], frames: &[Range<usize>]) -> Option<u64> {
