@@ -57,7 +57,7 @@ pub fn encode<K: Borrow<SeriesKey>>(first_id: u32, keys: impl IntoIterator<Item 
                 let format = KeyValue::new("telem.format".to_owned(), "1".to_owned());
                 let properties = WriterProperties::builder()
                     .set_compression(zstd)
-                    // One follows the other: a dictionary of them would be most of the file.
+                    // One follows the other: a dictionary of them would be half of the file.
                     .set_column_dictionary_enabled(ColumnPath::from("id"), false)
                     .set_column_encoding(ColumnPath::from("id"), Encoding::DELTA_BINARY_PACKED)
                     .set_created_by(concat!("telem ", env!("CARGO_PKG_VERSION")).to_owned())

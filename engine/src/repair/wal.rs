@@ -71,10 +71,6 @@ impl<'a> WalBytes<'a> {
         Self { bytes, position, header, salt, is_salt_known: told.is_some() }
     }
 
-    pub fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
     fn is_last(&self) -> bool {
         self.position == WalPosition::Last
     }
@@ -193,6 +189,9 @@ pub fn keys(wal: &WalBytes<'_>, known: &mut BTreeMap<u32, SeriesKey>) {
 /// What becomes of one WAL file.
 #[derive(Debug)]
 pub struct WalJudgement {
+    /// Bytes from the start that a reader takes, or that a repair makes readable: the header, and the frames before the
+    /// first that is not whole.
+    pub whole: u64,
     /// The bytes that take its place; `None` when it stays as it is, empty when it goes.
     pub anew: Option<Vec<u8>>,
     pub losses: Vec<Loss>,
@@ -208,7 +207,9 @@ pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -
     let is_last = wal.is_last();
     let scanned = wal.scan();
     let bytes = scanned.healed.as_deref().unwrap_or(wal.bytes);
-    let mut judged = WalJudgement { anew: None, losses: Vec::new(), unnamed: Vec::new() };
+    let end = scanned.holes.first().map_or(bytes.len(), |hole| hole.start);
+    let whole = if wal.is_salt_known { end as u64 } else { 0 };
+    let mut judged = WalJudgement { whole, anew: None, losses: Vec::new(), unnamed: Vec::new() };
     if scanned.header.is_some_and(|header| header.number != number) {
         let samples = samples_in(bytes, &scanned.frames);
         judged.losses.push(loss(file, "its header is that of another file", samples, bytes.len()));
@@ -282,14 +283,6 @@ pub fn judge(file: &str, number: u64, wal: &WalBytes<'_>, index: &SeriesIndex) -
         judged.anew = Some(if holds_nothing { Vec::new() } else { out });
     }
     Ok(judged)
-}
-
-/// Bytes from the start that a reader takes, or that a repair makes readable: the header, and the frames before the first
-/// that is not whole.
-pub fn whole_bytes(wal: &WalBytes<'_>) -> u64 {
-    let scanned = wal.scan();
-    let end = scanned.holes.first().map_or(wal.len(), |hole| hole.start);
-    if wal.is_salt_known { end as u64 } else { 0 }
 }
 
 fn samples_in(bytes: &[u8], frames: &[Range<usize>]) -> Option<u64> {

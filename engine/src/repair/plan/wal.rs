@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::index::SeriesIndex;
 use crate::layout::{WAL, WAL_LIST};
 use crate::progress::Progress;
-use crate::recover::ANOTHER_FILE;
+use crate::recover::{ANOTHER_FILE, TOO_SHORT};
 use crate::repair::wal::{WalBytes, WalPosition};
 use crate::repair::{Act, wal};
 use crate::series::SeriesKey;
@@ -100,11 +100,10 @@ impl Planner<'_> {
             let listed = self.list.entry(*number).copied();
             let found = WalBytes::new(&bytes, WalPosition::of(at, files.len()), listed);
             let listed = listed.map_or(0, |listed| listed.bytes);
-            let whole = wal::whole_bytes(&found);
             let mut judged = wal::judge(file, *number, &found, index)?;
+            let whole = judged.whole;
             if whole < listed && !judged.losses.iter().any(|loss| matches!(loss.kind, LossKind::Wal { .. })) {
-                let why = "bytes that were durable are damaged or gone";
-                judged.losses.push(wal::loss(file, why, None, (listed - whole) as usize));
+                judged.losses.push(wal::loss(file, TOO_SHORT, None, (listed - whole) as usize));
                 // Every open would drop what follows, and tell it as a torn end.
                 if judged.anew.is_none() {
                     let kept = if whole > HEADER_BYTES as u64 { whole as usize } else { 0 };
