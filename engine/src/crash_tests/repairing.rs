@@ -368,7 +368,8 @@ fn damage_in_a_wal_file_that_another_follows_costs_the_damaged_frame_alone() {
     let list = Layout::new(Path::new(DIR)).wal_list();
     let assert_whole = |what: &str, damage: &dyn Fn(&SimDisk)| {
         let (report, found) = subject.try_repair(what, damage);
-        assert!(report.actions.iter().any(|action| action.act == Act::RebuildWal), "{what}: {report:?}");
+        let anew = report.actions.iter().find(|action| action.act == Act::RebuildWal);
+        assert_eq!(anew.map(|action| &*action.why), Some("its header is damaged"), "{what}: {report:?}");
         assert_eq!(report.losses, [], "{what}");
         observe::assert_same(&subject.full, &found, what);
     };

@@ -71,6 +71,15 @@ impl<'a> WalBytes<'a> {
         Self { bytes, position, header, salt, is_salt_known: told.is_some() }
     }
 
+    /// Why it is written anew although nothing of it is lost.
+    pub fn why_anew(&self, judged: &WalJudgement) -> &'static str {
+        match (judged.unnamed.is_empty(), self.header) {
+            (false, _) => "series that it speaks of are unknown",
+            (true, None) => HEADER_DAMAGED,
+            (true, Some(_)) => "a flipped bit is turned back",
+        }
+    }
+
     fn is_last(&self) -> bool {
         self.position == WalPosition::Last
     }

@@ -113,8 +113,8 @@ impl Planner<'_> {
             if whole < listed || judged.anew.is_some() {
                 self.drop_list("a file that it names has changed".to_owned());
             }
-            if let Some(bytes) = judged.anew {
-                let why = judged.losses.first().map_or("series that it speaks of are unknown", |loss| &*loss.why);
+            if let Some(bytes) = judged.anew.take() {
+                let why = judged.losses.first().map_or_else(|| found.why_anew(&judged), |loss| &*loss.why);
                 let act = if bytes.is_empty() { Act::SetAside } else { Act::RebuildWal };
                 self.act(act, file, why);
                 self.aside.insert(file.clone());
