@@ -5,8 +5,8 @@
 //!   memory that no two processes share. Stack, heap and libraries stay at random addresses.
 //! * With equal functions once. Generic code is compiled for each type, and much of it comes out equal. Only LLD can do
 //!   this, which `rustc` from rustup brings along for this target and uses. That of a distribution may do without.
-//! * With functions that often run side by side, where the compiler was told which they are, as `./release` does, and
-//!   in the order that it found them to be needed in: so little of the file is in memory.
+//! * With functions that often run side by side, where the compiler was told which they are; or with all that run in the
+//!   order that they were found to be needed in, as `./release` does: so little of the file is in memory.
 
 use std::env;
 use std::path::Path;
@@ -23,11 +23,13 @@ fn main() {
     }
     if target == "x86_64-unknown-linux-gnu" && !has_own_linker() && has_lld() {
         println!("cargo::rustc-link-arg-bins=-Wl,--icf=all");
-        println!("cargo::rustc-link-arg-bins=-Wl,-z,keep-text-section-prefix");
         println!("cargo::rerun-if-env-changed={ORDER}");
         if let Ok(order) = env::var(ORDER) {
             println!("cargo::rustc-link-arg-bins=-Wl,--symbol-ordering-file={order}");
             println!("cargo::rustc-link-arg-bins=-Wl,--no-warn-symbol-ordering");
+        } else {
+            // An order holds within a section of the file, and is one for all functions where these are in one.
+            println!("cargo::rustc-link-arg-bins=-Wl,-z,keep-text-section-prefix");
         }
     }
 }

@@ -58,6 +58,7 @@ pub fn samples() -> Vec<LimitRow> {
         flush_retry_first,
         flush_retry_max,
         // No limits.
+        give_back: _,
         when_removed: _,
         clock: _,
     } = WriterOptions::default();

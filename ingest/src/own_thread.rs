@@ -7,8 +7,10 @@
 use std::panic::resume_unwind;
 use std::thread::{self, Builder};
 
-/// Does `work` on a thread called `name`, and waits for it. Where the system gives no thread, it is done here.
-pub fn run<R: Send>(name: &str, work: impl Fn() -> R + Sync) -> R {
+/// Does `work` on a thread called `name`, and waits for it. Where the system gives no thread, it is done here. Before that
+/// `give_back` makes the allocator let go of what is free, where it can.
+pub fn run<R: Send>(name: &str, give_back: fn(), work: impl Fn() -> R + Sync) -> R {
+    give_back();
     thread::scope(|scope| match Builder::new().name(name.to_owned()).spawn_scoped(scope, &work) {
         Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
         Err(error) => {
@@ -25,10 +27,12 @@ mod tests {
     #[test]
     fn work_is_done_on_another_thread_and_its_panic_reaches_the_caller() {
         let here = thread::current().id();
-        let (there, name) = run("telem-test", || (thread::current().id(), thread::current().name().map(str::to_owned)));
+        let who = || (thread::current().id(), thread::current().name().map(str::to_owned));
+        let (there, name) = run("telem-test", || (), who);
         assert_ne!(there, here);
         assert_eq!(name.as_deref(), Some("telem-test"));
-        let panic = std::panic::catch_unwind(|| run("telem-test", || -> () { panic!("of the work") })).unwrap_err();
+        let panic =
+            std::panic::catch_unwind(|| run("telem-test", || (), || -> () { panic!("of the work") })).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the work"));
     }
 }

@@ -71,6 +71,9 @@ pub struct WriterOptions {
     pub flush_retry_first: Duration,
     /// The longest wait between two attempts to flush. 30 s by default.
     pub flush_retry_max: Duration,
+    /// Called before each flush, which takes memory for a moment: lets the allocator of the program give back what is free.
+    /// Does nothing by default.
+    pub give_back: fn(),
     /// What becomes of samples when the directory of the database is removed under it. Refused by default.
     pub when_removed: WhenRemoved,
     /// The wall clock that incoming samples are held against.
@@ -89,6 +92,7 @@ impl Default for WriterOptions {
             flush_wait_max: Duration::from_millis(100),
             flush_retry_first: Duration::from_secs(1),
             flush_retry_max: Duration::from_secs(30),
+            give_back: || (),
             when_removed: WhenRemoved::Refuse,
             clock: Arc::new(SystemClock::new()),
         }

@@ -5,7 +5,9 @@
 //! wanted again at once and is large, pages of memtables, the engine keeps. Whoever sets MIMALLOC_PURGE_DELAY, in
 //! milliseconds, is obeyed instead.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_long};
+use std::time::{Duration, Instant};
 
 // Its library is linked where a crate names it.
 use mimalloc as _;
@@ -14,13 +16,22 @@ use mimalloc as _;
 const PURGE_DELAY: c_int = 15;
 /// Memory that was free for so long goes back. Half of it costs page faults and saves next to nothing.
 const PURGE_DELAY_MS: c_long = 50;
+/// A thread that rests again and again gives back what it does not use once in this time.
+const GIVE_BACK_INTERVAL: Duration = Duration::from_millis(500);
+/// How often all threads of a runtime are made to rest anew.
+const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[allow(unsafe_code, reason = "the crate of the allocator has no way to set its options")]
 // SAFETY: declared as in mimalloc.h of the version that is linked.
 unsafe extern "C" {
     fn mi_option_set_default(option: c_int, value: c_long);
+    fn mi_collect(force: bool);
     #[cfg(test)]
     fn mi_option_get(option: c_int) -> c_long;
+    #[cfg(test)]
+    fn mi_malloc(bytes: usize) -> *mut u8;
+    #[cfg(test)]
+    fn mi_free(block: *mut u8);
 }
 
 /// Called once, before there is another thread.
@@ -30,9 +41,50 @@ pub fn give_back_soon() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
+/// Gives back at once what is free: of this thread, and what any thread freed. By itself the allocator does so only while
+/// memory is asked for, which may be long after. For the moment before work that takes much memory for a while: a page of
+/// up to 4 MiB that it fills in part keeps all of what others left there.
+#[allow(unsafe_code, reason = "see above")]
+pub fn give_back() {
+    // SAFETY: frees pages that hold nothing; any thread may call it at any time.
+    unsafe { mi_collect(true) }
+}
+
+/// [`give_back`] for a thread that is about to rest, unless it did so lately: what requests took would stay with it until
+/// others come.
+pub fn give_back_at_rest() {
+    thread_local! {
+        static GIVEN_BACK: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    let now = Instant::now();
+    let is_due = |before: Instant| now.saturating_duration_since(before) >= GIVE_BACK_INTERVAL;
+    GIVEN_BACK.with(|before| {
+        if before.get().is_none_or(is_due) {
+            before.set(Some(now));
+            give_back();
+        }
+    });
+}
+
+/// Wakes threads of the runtime that rest, for ever: those that rested too soon after [`give_back_at_rest`] come to it
+/// again.
+pub async fn wake_at_rest() {
+    loop {
+        tokio::time::sleep(WAKE_INTERVAL).await;
+        // The thread that does this rests when it is done. Of a second task that it begins, another one is told.
+        for _ in 0..2 {
+            drop(tokio::spawn(async {}));
+        }
+    }
+}
+
 #[cfg(test)]
-#[allow(unsafe_code, reason = "reads an option")]
+#[allow(unsafe_code, reason = "asks the allocator itself, which tests do not use otherwise")]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
 
     /// An option that another version of the allocator has in this place would hold another number before.
@@ -43,5 +95,71 @@ mod tests {
         assert_eq!(delay(), 1_000, "what version 3 of mimalloc does by itself");
         give_back_soon();
         assert_eq!(delay(), PURGE_DELAY_MS);
+    }
+
+    /// What one thread gives back may be another's.
+    static ALONE: Mutex<()> = Mutex::new(());
+    const BLOCK_BYTES: usize = 256 << 10;
+    const PAGE_BYTES: usize = 4 << 10;
+
+    /// Pages of blocks at these addresses that are in memory.
+    fn resident(blocks: &[usize]) -> usize {
+        let pages = File::open("/proc/self/pagemap").unwrap();
+        let is_resident = |page: usize| {
+            let mut entry = [0; 8];
+            pages.read_exact_at(&mut entry, (page * 8) as u64).unwrap();
+            // Its highest bit: the page is there.
+            entry[7] & 0x80 != 0
+        };
+        let first_and_last = |block: &usize| (block / PAGE_BYTES, (block + BLOCK_BYTES - 1) / PAGE_BYTES);
+        blocks.iter().map(first_and_last).map(|(from, to)| (from..=to).filter(|page| is_resident(*page)).count()).sum()
+    }
+
+    #[test]
+    fn what_was_freed_goes_back_when_it_is_said() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocks: Vec<usize> = (0..64)
+            .map(|_| {
+                // SAFETY: as malloc's.
+                let block = unsafe { mi_malloc(BLOCK_BYTES) };
+                assert!(!block.is_null());
+                // SAFETY: so many bytes are at `block`.
+                unsafe { block.write_bytes(1, BLOCK_BYTES) };
+                block.expose_provenance()
+            })
+            .collect();
+        let all = 64 * BLOCK_BYTES / PAGE_BYTES;
+        assert!(resident(&blocks) >= all);
+        for block in &blocks {
+            // SAFETY: it came from there, and nothing uses it any more.
+            unsafe { mi_free(std::ptr::with_exposed_provenance_mut(*block)) };
+        }
+        assert!(resident(&blocks) > all / 2, "the allocator does not keep what is freed, and need not be told");
+        give_back();
+        assert!(resident(&blocks) < all / 16, "{} pages of {all} stay", resident(&blocks));
+    }
+
+    #[test]
+    fn a_thread_that_rests_again_and_again_gives_back_once_in_a_while() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = || {
+            // SAFETY: as malloc's and free's.
+            unsafe {
+                let block = mi_malloc(BLOCK_BYTES);
+                block.write_bytes(1, BLOCK_BYTES);
+                mi_free(block);
+                block.expose_provenance()
+            }
+        };
+        std::thread::spawn(move || {
+            let block = used();
+            give_back_at_rest();
+            assert!(resident(&[block]) <= 1, "it had not given back anything before");
+            let block = used();
+            give_back_at_rest();
+            assert!(resident(&[block]) > 1, "it did so a moment ago");
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -26,6 +26,7 @@ use telem_query::tsq::Fidelity;
 use telem_query::{Queries, QueryOptions};
 use tokio::net::TcpListener;
 
+use crate::allocator;
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::footprint;
@@ -260,7 +261,11 @@ async fn run_with(
         return serve(options, tcp, db, None, ready, stop).await;
     }
     allow_open_files(options.limits.connections_max + options.protocols.client.connections_max + FILES_BESIDE);
-    let writer_options = WriterOptions { sync_interval: sync_interval(&options), ..options.writer.clone() };
+    let writer_options = WriterOptions {
+        sync_interval: sync_interval(&options),
+        give_back: allocator::give_back,
+        ..options.writer.clone()
+    };
     let writer = Writer::start(db.clone(), writer_options).map_err(ServiceError::Thread)?;
     let merge = ClosingMerge { db: db.clone(), hurry: Arc::clone(&options.hurry), clock: Arc::clone(&options.clock) };
     let upkeep = UpkeepThread::start(db.clone(), Arc::clone(&options.clock));

@@ -13,6 +13,7 @@ pub(super) struct FlushScheduler {
     wait_max: Duration,
     retry_first: Duration,
     retry_max: Duration,
+    give_back: fn(),
     wanted: Mutex<FlushRequest>,
     changed: Condvar,
     ended: Condvar,
@@ -36,6 +37,7 @@ impl FlushScheduler {
             wait_max: options.flush_wait_max,
             retry_first: options.flush_retry_first,
             retry_max: options.flush_retry_max,
+            give_back: options.give_back,
             wanted: Mutex::default(),
             changed: Condvar::new(),
             ended: Condvar::new(),
@@ -108,7 +110,7 @@ impl FlushScheduler {
             // After a failure the database itself may ask for patience: it is asked again.
             return before;
         }
-        match own_thread::run("telem-flush", || store.flush()) {
+        match own_thread::run("telem-flush", self.give_back, || store.flush()) {
             Ok(()) => {
                 self.flushes.fetch_add(1, Ordering::Relaxed);
                 if before.is_some() {

@@ -22,6 +22,7 @@ use super::collect::CollectArgs;
 use super::dragon::{self, DragonArgs, DragonHost};
 use super::proxy_options::ProxyArgs;
 use super::{CliFailure, units};
+use crate::allocator;
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
 use crate::http::body::{BodyBudget, BodyLimits};
@@ -228,15 +229,18 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// Failed when the operating system gives no thread.
 pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, CliFailure> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_keep_alive(IDLE_THREAD_KEEP)
         .thread_name("telem-io")
         .on_thread_start(on_start)
+        .on_thread_park(allocator::give_back_at_rest)
         .enable_all()
         .build()
-        .map_err(CliFailure::failed)
+        .map_err(CliFailure::failed)?;
+    runtime.spawn(allocator::wake_at_rest());
+    Ok(runtime)
 }
 
 /// What [`ServiceArgs`] alone do not say.

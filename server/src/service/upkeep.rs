@@ -7,6 +7,8 @@ use std::time::Duration;
 use telem_engine::{Clock, Db, ErrorKind, Result, UpkeepReport};
 use telem_ingest::own_thread;
 
+use crate::allocator;
+
 /// How often it is asked whether something is due.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How much longer it rests than it worked: it takes a fifth of a processor where one is idle.
@@ -68,7 +70,7 @@ fn work(db: &Db, clock: &dyn Clock, stop: &UpkeepStop) {
     while !stop.rest(rest) && !db.is_closed() {
         let began = clock.monotonic();
         // A merge takes much memory, and then there is none for minutes.
-        let done = own_thread::run("telem-upkeep", || db.upkeep(&|| !*stop.lock()));
+        let done = own_thread::run("telem-upkeep", allocator::give_back, || db.upkeep(&|| !*stop.lock()));
         rest = rest_after(&done, clock.monotonic().saturating_sub(began));
         if let Err(error) = done
             && !db.is_closed()

@@ -28,6 +28,7 @@ use super::live::ProxyLive;
 use super::program::Program;
 use super::reply::{self, PartState, ProxyRequest, asked};
 use super::shapes::finite;
+use crate::allocator;
 
 /// The kind of the records of alarms.
 pub const ALARM: &str = "proxy.alarm";
@@ -289,8 +290,13 @@ pub async fn watch(live: Arc<ProxyLive>, alarms: Arc<ProxyAlarms>) {
         tokio::select! {
             () = tokio::time::sleep(live.options.period) => {
                 let (looker, ticking) = (Arc::clone(&live), Arc::clone(&alarms));
-                // It writes to the database.
-                if let Err(panic) = tokio::task::spawn_blocking(move || ticking.tick(&looker)).await {
+                // It writes to the database. The thread that does it is mostly the one that jobs ended on, and would keep
+                // what they took for as long as it is asked for ticks.
+                let tick = move || {
+                    ticking.tick(&looker);
+                    allocator::give_back_at_rest();
+                };
+                if let Err(panic) = tokio::task::spawn_blocking(tick).await {
                     tracing::error!(%panic, "alarms were not looked at");
                 }
                 let calls = std::mem::take(&mut *lock(&alarms.calls));
