@@ -7,10 +7,12 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_long};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 // Its library is linked where a crate names it.
 use mimalloc as _;
+use telem_engine::Clock;
+use tokio::time::Instant;
 
 /// `mi_option_purge_delay` in mimalloc.h of version 3.
 const PURGE_DELAY: c_int = 15;
@@ -18,15 +20,14 @@ const PURGE_DELAY: c_int = 15;
 const PURGE_DELAY_MS: c_long = 50;
 /// A thread that rests again and again gives back what it does not use once in this time.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_millis(500);
-/// How often all threads of a runtime are made to rest anew.
-const WAKE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the threads of a service are woken to do so, in microseconds.
+const WAKE_INTERVAL_US: i64 = 1_000_000;
 
 #[allow(unsafe_code, reason = "the crate of the allocator has no way to set its options")]
 // SAFETY: declared as in mimalloc.h of the version that is linked.
 unsafe extern "C" {
     fn mi_option_set_default(option: c_int, value: c_long);
     fn mi_collect(force: bool);
-    #[cfg(test)]
     fn mi_option_get(option: c_int) -> c_long;
     #[cfg(test)]
     fn mi_malloc(bytes: usize) -> *mut u8;
@@ -41,13 +42,15 @@ pub fn give_back_soon() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
-/// Gives back at once what is free: of this thread, and what any thread freed. By itself the allocator does so only while
-/// memory is asked for, which may be long after. For the moment before work that takes much memory for a while: a page of
-/// up to 4 MiB that it fills in part keeps all of what others left there.
+/// Gives back at once what is free: pages of this thread that hold nothing, and those that no thread has. By itself the
+/// allocator keeps an empty page of each size for the thread that used it, and looks at the others only while memory is
+/// asked for or a thread ends, which may be long after. For the moment before work that takes much memory for a while,
+/// too: a page of up to 4 MiB that it fills in part keeps all of what others left there. Where the environment sets
+/// another delay than ours, that is waited for.
 #[allow(unsafe_code, reason = "see above")]
 pub fn give_back() {
-    // SAFETY: frees pages that hold nothing; any thread may call it at any time.
-    unsafe { mi_collect(true) }
+    // SAFETY: reads a number, and frees pages that hold nothing; any thread may call both at any time.
+    unsafe { mi_collect(mi_option_get(PURGE_DELAY) == PURGE_DELAY_MS) }
 }
 
 /// [`give_back`] for a thread that is about to rest, unless it did so lately: what requests took would stay with it until
@@ -57,21 +60,27 @@ pub fn give_back_at_rest() {
         static GIVEN_BACK: Cell<Option<Instant>> = const { Cell::new(None) };
     }
     let now = Instant::now();
-    let is_due = |before: Instant| now.saturating_duration_since(before) >= GIVE_BACK_INTERVAL;
     GIVEN_BACK.with(|before| {
-        if before.get().is_none_or(is_due) {
+        if is_due(before.get(), now) {
             before.set(Some(now));
             give_back();
         }
     });
 }
 
-/// Wakes threads of the runtime that rest, for ever: those that rested too soon after [`give_back_at_rest`] come to it
-/// again.
-pub async fn wake_at_rest() {
+fn is_due(before: Option<Instant>, now: Instant) -> bool {
+    before.is_none_or(|before| now.saturating_duration_since(before) >= GIVE_BACK_INTERVAL)
+}
+
+/// Wakes this thread and the workers of its runtime that rest, for ever, so that those which rested too soon after they
+/// gave back do it again. At the full second, when collectors work, too: a job is disturbed once, and on all nodes at the
+/// same time.
+pub async fn give_back_forever(clock: &dyn Clock) {
     loop {
-        tokio::time::sleep(WAKE_INTERVAL).await;
-        // The thread that does this rests when it is done. Of a second task that it begins, another one is told.
+        let beyond = clock.now().micros().rem_euclid(WAKE_INTERVAL_US);
+        tokio::time::sleep(Duration::from_micros((WAKE_INTERVAL_US - beyond) as u64)).await;
+        give_back_at_rest();
+        // Of a task that begins one worker is told; of a second one, another.
         for _ in 0..2 {
             drop(tokio::spawn(async {}));
         }
@@ -83,22 +92,26 @@ pub async fn wake_at_rest() {
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::LazyLock;
 
     use super::*;
+
+    /// The delay before it was set, which is done with the first look at this.
+    static BEFORE: LazyLock<c_long> = LazyLock::new(|| {
+        // SAFETY: reads a number.
+        let before = unsafe { mi_option_get(PURGE_DELAY) };
+        give_back_soon();
+        before
+    });
 
     /// An option that another version of the allocator has in this place would hold another number before.
     #[test]
     fn the_option_that_is_set_is_that_of_the_delay() {
+        assert_eq!(*BEFORE, 1_000, "what version 3 of mimalloc does by itself");
         // SAFETY: reads a number.
-        let delay = || unsafe { mi_option_get(PURGE_DELAY) };
-        assert_eq!(delay(), 1_000, "what version 3 of mimalloc does by itself");
-        give_back_soon();
-        assert_eq!(delay(), PURGE_DELAY_MS);
+        assert_eq!(unsafe { mi_option_get(PURGE_DELAY) }, PURGE_DELAY_MS);
     }
 
-    /// What one thread gives back may be another's.
-    static ALONE: Mutex<()> = Mutex::new(());
     const BLOCK_BYTES: usize = 256 << 10;
     const PAGE_BYTES: usize = 4 << 10;
 
@@ -117,7 +130,7 @@ mod tests {
 
     #[test]
     fn what_was_freed_goes_back_when_it_is_said() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        LazyLock::force(&BEFORE);
         let blocks: Vec<usize> = (0..64)
             .map(|_| {
                 // SAFETY: as malloc's.
@@ -141,25 +154,9 @@ mod tests {
 
     #[test]
     fn a_thread_that_rests_again_and_again_gives_back_once_in_a_while() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let used = || {
-            // SAFETY: as malloc's and free's.
-            unsafe {
-                let block = mi_malloc(BLOCK_BYTES);
-                block.write_bytes(1, BLOCK_BYTES);
-                mi_free(block);
-                block.expose_provenance()
-            }
-        };
-        std::thread::spawn(move || {
-            let block = used();
-            give_back_at_rest();
-            assert!(resident(&[block]) <= 1, "it had not given back anything before");
-            let block = used();
-            give_back_at_rest();
-            assert!(resident(&[block]) > 1, "it did so a moment ago");
-        })
-        .join()
-        .unwrap();
+        let now = Instant::now();
+        assert!(is_due(None, now));
+        assert!(!is_due(Some(now), now + GIVE_BACK_INTERVAL / 2));
+        assert!(is_due(Some(now), now + GIVE_BACK_INTERVAL));
     }
 }

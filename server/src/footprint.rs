@@ -1,8 +1,7 @@
 //! The footprint of telem beside a job: it lowers its own priority, and reports its resource use.
 
 use std::collections::HashMap;
-use std::time::Duration;
-use std::{fs, hint, thread};
+use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 use telem_query::LANE_THREAD;
@@ -13,8 +12,6 @@ const NICENESS: i32 = 10;
 /// telem goes before whatever of the job holds less than half of the memory.
 const OOM_SCORE_RAISE: i32 = 500;
 const OOM_SCORE_MAX: i32 = 1000;
-/// Room for the calls of a thread that does next to nothing.
-const STACK_BYTES: usize = 64 << 10;
 /// Processor time is reported in these units: `USER_HZ`, 100 a second to every program on Linux.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -41,29 +38,6 @@ pub fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, "the limit of open files stays as it is");
-    }
-}
-
-/// How often freed memory is given back.
-const MEMORY_RETURN: Duration = Duration::from_secs(5);
-
-/// Gives memory that was freed back to the system every few seconds. The allocator keeps pages for a second in case that
-/// they are needed again, and then looks at them when a thread ends that used it, and not before: a server whose threads
-/// all stay would keep what its largest moment took.
-pub async fn return_memory_forever() {
-    let mut tick = tokio::time::interval(MEMORY_RETURN);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        return_memory();
-    }
-}
-
-/// Starts a thread that uses the allocator and ends.
-fn return_memory() {
-    let touch = || drop(hint::black_box(Box::new(0_u64)));
-    if let Err(error) = thread::Builder::new().name("telem-memory".to_owned()).stack_size(STACK_BYTES).spawn(touch) {
-        tracing::debug!(%error, "memory that was freed is not given back yet");
     }
 }
 
@@ -292,7 +266,7 @@ VmFlags: rd wr mr mw me gd ac
     #[test]
     fn this_process_has_a_heap_stacks_of_threads_and_files_in_memory() {
         let (began, ends) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
-        let thread = thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             began.0.send(()).unwrap();
             ends.1.recv().unwrap_or_default();
         });

@@ -29,7 +29,6 @@ use tokio::net::TcpListener;
 use crate::allocator;
 use crate::config::{self, FileSystem};
 use crate::cors::Cors;
-use crate::footprint;
 use crate::join::{Join, JoinError};
 use crate::membership::forward::InSight;
 use crate::membership::{self, NodeRoster};
@@ -339,7 +338,7 @@ async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl F
         () = watching => {}
         () = sweeping => {}
         () = working => {}
-        () = footprint::return_memory_forever() => {}
+        () = allocator::give_back_forever(&*parts.clock) => {}
     }
     closings.await;
     if let Some(slots) = parts.slots {

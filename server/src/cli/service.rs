@@ -229,7 +229,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// Failed when the operating system gives no thread.
 pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, CliFailure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_keep_alive(IDLE_THREAD_KEEP)
@@ -238,9 +238,7 @@ pub fn runtime(on_start: fn()) -> Result<tokio::runtime::Runtime, CliFailure> {
         .on_thread_park(allocator::give_back_at_rest)
         .enable_all()
         .build()
-        .map_err(CliFailure::failed)?;
-    runtime.spawn(allocator::wake_at_rest());
-    Ok(runtime)
+        .map_err(CliFailure::failed)
 }
 
 /// What [`ServiceArgs`] alone do not say.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
-use telem_engine::{Db, is_out_of_room};
+use telem_engine::{Clock, Db, is_out_of_room};
 use telem_ingest::collect::{CollectOptions, Collectors, OwnMetrics};
 use telem_ingest::writer::Writer;
 use telem_query::Queries;
@@ -53,6 +53,7 @@ pub(super) struct ServiceParts {
     pub dragon_files: Option<DragonFiles>,
     /// Where jobs share the server.
     pub slots: Option<Arc<JobSlots>>,
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Everything between a database that is open and the first request. Clients that come meanwhile wait at `tcp`.
@@ -144,6 +145,7 @@ pub(super) async fn build(
         join_file,
         dragon_files,
         slots,
+        clock: Arc::clone(&options.clock),
     })
 }
 
