@@ -137,6 +137,11 @@ impl SharedTimes {
         Some(Times::Shared { list, from: 0 })
     }
 
+    /// So many times of a list, from this one on.
+    pub fn times(&self, list: u32, from: u32, rows: usize) -> &[i64] {
+        &self.lists[list as usize].times[from as usize..][..rows]
+    }
+
     fn known(&self, times: &[i64]) -> Option<(u32, u32)> {
         let first = *times.first()?;
         let newest = (0..self.lists.len() as u32).rev().take(TRIED_MAX);

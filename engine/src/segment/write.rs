@@ -243,7 +243,7 @@ impl SegmentWriter {
 
     fn end_group(&mut self) -> Result<()> {
         match self.group.take() {
-            Some(group) => group.finish(&mut self.file, &mut self.times_in_file),
+            Some(group) => group.finish(&mut self.file, &mut self.times_in_file, &self.shared_times),
             None => Ok(()),
         }
     }

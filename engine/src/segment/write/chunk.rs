@@ -237,22 +237,24 @@ impl<T: ColumnNumber> ColumnChunk<T> {
         })
     }
 
-    /// [`ColumnChunk::add_page`] with a value in each row, unless the page would take more than `bytes_max`: then packing ends as soon as
-    /// that is known, false comes back, and nothing is added.
+    /// [`ColumnChunk::add_page`] with a value in each row, unless the page would take more than `bytes_max`: then packing
+    /// ends as soon as that is known, false comes back, and nothing is added. `encode` appends the encoded values, of which
+    /// `bounds` are the least and the greatest.
     ///
     /// # Errors
     /// Internal when zstd cannot be used.
     pub fn add_page_within(
         &mut self,
         bytes_max: usize,
-        values: &[T],
-        encode: impl FnOnce(&[T], &mut Vec<u8>),
+        rows: usize,
+        bounds: (T, T),
+        encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<bool> {
         PACKING.with_borrow_mut(|room| {
-            room.fill(None, values, encode);
+            room.fill(None, &[], |_: &[T], bytes| encode(bytes));
             let is_within = room.pack_within(bytes_max, self.packing)?;
             if is_within {
-                self.add(room, values.len(), values.len(), T::bounds(values));
+                self.add(room, rows, rows, Some(bounds));
             } else {
                 room.clear();
             }

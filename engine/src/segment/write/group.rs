@@ -10,8 +10,6 @@
 //! the times within one page, where the compressor finds the times that many series share; it ends as soon as it has
 //! become the larger one.
 
-use std::ops::Range;
-
 use parquet::basic::Encoding;
 
 use super::chunk::{ColumnChunk, ColumnNumber, PageEncoder};
@@ -20,7 +18,7 @@ use super::presence::RowPresence;
 use super::{Each, Stored, delta, split};
 use crate::error::Result;
 use crate::segment::summary::Kind;
-use crate::segment::times::Times;
+use crate::segment::times::{SharedTimes, Ticks, Times};
 use crate::segment::{PAGE_ROWS, ROW_GROUP_ROWS};
 use crate::series::SeriesId;
 
@@ -176,8 +174,8 @@ pub struct Group {
     rows: usize,
     /// What the times of all rows are, and the steps of those that tick.
     parts: Vec<(TimesPart, Option<i64>)>,
-    /// All times from the first row on, once some do not tick.
-    whole_times: Option<Vec<i64>>,
+    /// Those that neither tick nor are in a list, in the order of rows.
+    other_times: Vec<i64>,
     series: StretchColumn<u32>,
     scales: StretchColumn<i32>,
     ints: ValueColumn<i64>,
@@ -192,12 +190,12 @@ impl Group {
         Self {
             rows: 0,
             parts: Vec::new(),
-            whole_times: None,
+            other_times: Vec::new(),
             series: StretchColumn::new(),
             scales: StretchColumn::new(),
             ints: ValueColumn { other: Some(delta::pack_in_bytes), ..ValueColumn::new(ints, delta::pack_values) },
             floats: ValueColumn::new(floats, |floats, bytes| {
-                split::split(floats.iter().map(|float| float.to_bits()), bytes);
+                split::split(floats.len(), floats.iter().map(|float| float.to_bits()), bytes);
             }),
         }
     }
@@ -214,11 +212,8 @@ impl Group {
     pub fn push(&mut self, stretch: &RunStretch<'_>, from: usize) -> Result<usize> {
         let count = (ROW_GROUP_ROWS - self.rows).min(stretch.times.len() - from);
         let times = &stretch.times[from..from + count];
-        if stretch.step.is_none() && self.whole_times.is_none() {
-            self.whole_times = Some(self.ticking_times().collect());
-        }
-        if let Some(whole) = &mut self.whole_times {
-            whole.extend_from_slice(times);
+        if stretch.step.is_none() && stretch.known == Times::Column {
+            self.other_times.extend_from_slice(times);
         }
         self.parts.push((TimesPart { times: stretch.known.from(from), first: times[0], rows: count }, stretch.step));
         self.series.push(Some(stretch.series.0), count);
@@ -257,16 +252,28 @@ impl Group {
         }
     }
 
-    /// Those of all rows, all of which tick.
-    fn ticking_times(&self) -> impl Iterator<Item = i64> {
-        self.parts.iter().flat_map(|(part, step)| ticks(part, *step, 0..part.rows))
+    /// The times of all parts, without a copy of those that are in a list, and how many they are.
+    fn ticks<'a>(&'a self, shared: &'a SharedTimes) -> impl Iterator<Item = (Ticks<'a>, usize)> {
+        let mut others = &self.other_times[..];
+        self.parts.iter().map(move |(part, step)| {
+            let ticks = match (*step, part.times) {
+                (Some(step), _) => Ticks::Regular { first: part.first, step },
+                (None, Times::Shared { list, from }) => Ticks::List(shared.times(list, from, part.rows)),
+                (None, _) => {
+                    let (here, later) = others.split_at(part.rows);
+                    others = later;
+                    Ticks::List(here)
+                }
+            };
+            (ticks, part.rows)
+        })
     }
 
-    pub fn finish(self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<()> {
+    pub fn finish(self, file: &mut ParquetFile, in_file: &mut TimesInFile, shared: &SharedTimes) -> Result<()> {
         let series = column(file, 0, Encoding::DELTA_BINARY_PACKED);
         let scales = column(file, 3, Encoding::DELTA_BINARY_PACKED);
         let series = file.add(self.series.finish(self.rows, false, series)?)?;
-        let times = self.place_times(file, in_file)?;
+        let times = self.place_times(file, in_file, shared)?;
         let columns = vec![
             series,
             times,
@@ -277,40 +284,41 @@ impl Group {
         file.end_group(self.rows, columns)
     }
 
-    fn place_times(&self, file: &mut ParquetFile, in_file: &mut TimesInFile) -> Result<PlacedChunk> {
+    fn place_times(
+        &self,
+        file: &mut ParquetFile,
+        in_file: &mut TimesInFile,
+        shared: &SharedTimes,
+    ) -> Result<PlacedChunk> {
         let parts: Vec<TimesPart> = self.parts.iter().map(|(part, _)| *part).collect();
         let are_known = parts.iter().all(|part| part.times != Times::Column);
         if are_known && let Some(there) = in_file.find(&parts) {
             return Ok(there);
         }
         let mut packed = column(file, 1, Encoding::DELTA_BINARY_PACKED);
-        match &self.whole_times {
-            Some(whole) => {
-                for page in whole.chunks(PAGE_ROWS) {
-                    packed.add_page(page.len(), None, page, delta::pack)?;
+        let mut page = Vec::with_capacity(PAGE_ROWS);
+        for (ticks, len) in self.ticks(shared) {
+            let mut at = 0;
+            while at < len {
+                let end = len.min(at + PAGE_ROWS - page.len());
+                match ticks {
+                    Ticks::Regular { .. } => page.extend((at..end).map(|at| ticks.time(at))),
+                    Ticks::List(times) => page.extend_from_slice(&times[at..end]),
                 }
-                if let Some(smaller) = smaller_than(&packed, whole, file)? {
-                    packed = smaller;
-                }
-            }
-            None => {
-                let mut page = Vec::with_capacity(PAGE_ROWS);
-                for (part, step) in &self.parts {
-                    let mut rows = 0..part.rows;
-                    while !rows.is_empty() {
-                        let end = rows.end.min(rows.start + PAGE_ROWS - page.len());
-                        page.extend(ticks(part, *step, rows.start..end));
-                        rows.start = end;
-                        if page.len() == PAGE_ROWS {
-                            packed.add_page(page.len(), None, &page, delta::pack)?;
-                            page.clear();
-                        }
-                    }
-                }
-                if !page.is_empty() {
+                at = end;
+                if page.len() == PAGE_ROWS {
                     packed.add_page(page.len(), None, &page, delta::pack)?;
+                    page.clear();
                 }
             }
+        }
+        if !page.is_empty() {
+            packed.add_page(page.len(), None, &page, delta::pack)?;
+        }
+        if self.parts.iter().any(|(_, step)| step.is_none())
+            && let Some(smaller) = self.smaller_than(&packed, file, shared)?
+        {
+            packed = smaller;
         }
         let placed = file.add_once(packed.close()?)?;
         if are_known {
@@ -318,26 +326,29 @@ impl Group {
         }
         Ok(placed)
     }
-}
 
-/// The times of these rows of a part that ticks.
-fn ticks(part: &TimesPart, step: Option<i64>, rows: Range<usize>) -> impl Iterator<Item = i64> + use<> {
-    let (first, step) = (part.first, step.unwrap_or(0));
-    rows.map(move |row| first + row as i64 * step)
+    /// The times of all rows in one page, if that is less than they are `packed`.
+    fn smaller_than(
+        &self,
+        packed: &ColumnChunk<i64>,
+        file: &ParquetFile,
+        shared: &SharedTimes,
+    ) -> Result<Option<ColumnChunk<i64>>> {
+        let ends = self.ticks(shared).map(|(ticks, rows)| (ticks.time(0), ticks.time(rows - 1)));
+        let wider = |a: (i64, i64), b: (i64, i64)| (a.0.min(b.0), a.1.max(b.1));
+        let Some(bounds) = ends.reduce(wider) else { return Ok(None) };
+        let mut whole = column(file, 1, Encoding::BYTE_STREAM_SPLIT);
+        // Small pages are worth a little: a reader of few series decodes no others' times.
+        let bytes_max = packed.len() - packed.len() / 9;
+        let is_smaller = whole.add_page_within(bytes_max, self.rows, bounds, |bytes| {
+            let times = self.ticks(shared).flat_map(|(ticks, rows)| (0..rows).map(move |at| ticks.time(at)));
+            split::split(self.rows, times.map(i64::cast_unsigned), bytes);
+        })?;
+        Ok((is_smaller && whole.len() + whole.len() / 8 < packed.len()).then_some(whole))
+    }
 }
 
 /// Column `at` of the next row group of `file`, without pages.
 fn column<T: ColumnNumber>(file: &ParquetFile, at: usize, encoding: Encoding) -> ColumnChunk<T> {
     ColumnChunk::new(file.schema().column(at), encoding, file.packing())
-}
-
-/// The times of a row group in one page, if that is less than they are `packed`.
-fn smaller_than(packed: &ColumnChunk<i64>, whole: &[i64], file: &ParquetFile) -> Result<Option<ColumnChunk<i64>>> {
-    let mut shared = column(file, 1, Encoding::BYTE_STREAM_SPLIT);
-    // Small pages are worth a little: a reader of few series decodes no others' times.
-    let bytes_max = packed.len() - packed.len() / 9;
-    let is_smaller = shared.add_page_within(bytes_max, whole, |times, bytes| {
-        split::split(times.iter().map(|time| time.cast_unsigned()), bytes);
-    })?;
-    Ok((is_smaller && shared.len() + shared.len() / 8 < packed.len()).then_some(shared))
 }

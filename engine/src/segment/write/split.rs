@@ -4,9 +4,9 @@
 /// Numbers and their bytes.
 const EIGHT: usize = 8;
 
-/// Appends the streams of `values` to `bytes`.
-pub fn split(values: impl ExactSizeIterator<Item = u64>, bytes: &mut Vec<u8>) {
-    let (start, count) = (bytes.len(), values.len());
+/// Appends the streams of `values`, `count` of them, to `bytes`.
+pub fn split(count: usize, values: impl Iterator<Item = u64>, bytes: &mut Vec<u8>) {
+    let start = bytes.len();
     bytes.resize(start + count * EIGHT, 0);
     if count == 0 {
         return;
@@ -14,7 +14,7 @@ pub fn split(values: impl ExactSizeIterator<Item = u64>, bytes: &mut Vec<u8>) {
     let mut streams: Vec<&mut [u8]> = bytes[start..].chunks_exact_mut(count).collect();
     let mut numbers = [0; EIGHT];
     let mut len = 0;
-    for (at, value) in values.enumerate() {
+    values.enumerate().for_each(|(at, value)| {
         numbers[len] = value;
         len += 1;
         if len == EIGHT {
@@ -24,7 +24,7 @@ pub fn split(values: impl ExactSizeIterator<Item = u64>, bytes: &mut Vec<u8>) {
             }
             len = 0;
         }
-    }
+    });
     for (byte, stream) in streams.iter_mut().enumerate() {
         for (at, number) in numbers[..len].iter().enumerate() {
             stream[count - len + at] = number.to_le_bytes()[byte];
