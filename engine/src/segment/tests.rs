@@ -343,6 +343,15 @@ fn extremes_come_back_bit_for_bit() {
     ]);
 }
 
+#[test]
+fn ticks_that_are_further_apart_than_a_width_can_say_come_back() {
+    let times = [-6_000_000_000_000_000_000, 0, 6_000_000_000_000_000_000];
+    let run: Samples = times.iter().map(|time| (Timestamp::from_micros(*time), Value::Int(*time))).collect();
+    // Beside one that has no step at all.
+    let other: Samples = [1, 2, 4].map(|time| (Timestamp::from_micros(time), Value::Int(time))).to_vec();
+    round_trip(&[(1, run.clone()), (2, other), (3, run)]);
+}
+
 /// Times of a process whose ticks come late by up to five milliseconds.
 fn late_ticks(count: i64, from: i64) -> Vec<i64> {
     (0..count).map(|at| from + at * 1_000_000 + (noise(at + from).abs() as i64 % 5) * 1_000).collect()

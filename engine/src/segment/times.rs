@@ -94,10 +94,12 @@ impl<'a> Ticks<'a> {
     }
 }
 
-/// The step of times that tick regularly: ascending, and none missing.
+/// The step of times that tick regularly: ascending, none missing, and the last not further from the first than a number
+/// can say.
 pub fn regular_step(times: &[i64]) -> Option<i64> {
     let [first, second, ..] = times else { return Some(0) };
     // Times may lie at both ends of all time.
+    times.last()?.checked_sub(*first)?;
     let step = second.checked_sub(*first)?;
     times.windows(2).all(|pair| pair[1].checked_sub(pair[0]) == Some(step)).then_some(step)
 }

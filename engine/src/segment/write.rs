@@ -255,7 +255,8 @@ impl SegmentWriter {
             stored.add_to(&mut open.summing, 0);
             let same = |before: i64| {
                 let gap = first.micros().checked_sub(open.run.last.micros());
-                gap == Some(before) && (step == Some(before) || times.len() == 1)
+                let width = last.micros().checked_sub(open.run.first.micros());
+                gap == Some(before) && width.is_some() && (step == Some(before) || times.len() == 1)
             };
             let regular = matches!(open.run.times, Times::Regular { step } if step > 0 && same(step));
             if !regular {

@@ -15,6 +15,8 @@ fn a_step_is_found_only_where_no_tick_is_missing() {
     assert_eq!(regular_step(&[5, 8, 11]), Some(3));
     assert_eq!(regular_step(&[5, 8, 12]), None);
     assert_eq!(regular_step(&[i64::MIN, i64::MAX]), None, "further apart than a step can say");
+    assert_eq!(regular_step(&[i64::MIN, -1, i64::MAX - 1]), None, "all of them further than that");
+    assert_eq!(regular_step(&[0, i64::MAX / 2, i64::MAX - 1]), Some(i64::MAX / 2));
 }
 
 #[test]
