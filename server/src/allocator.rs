@@ -18,10 +18,10 @@ use tokio::time::Instant;
 const PURGE_DELAY: c_int = 15;
 /// Memory that was free for so long goes back. Half of it costs page faults and saves next to nothing.
 const PURGE_DELAY_MS: c_long = 50;
-/// A thread that rests again and again gives back what it does not use once in this time.
-const GIVE_BACK_INTERVAL: Duration = Duration::from_millis(500);
-/// How often the threads of a service are woken to do so, in microseconds.
+/// How often the threads of a service are woken, in microseconds.
 const WAKE_INTERVAL_US: i64 = 1_000_000;
+/// A thread that did nothing for so long gives back what it has: all but the time between two wakes.
+const REST_MIN: Duration = Duration::from_millis(900);
 
 #[allow(unsafe_code, reason = "the crate of the allocator has no way to set its options")]
 // SAFETY: declared as in mimalloc.h of the version that is linked.
@@ -53,33 +53,29 @@ pub fn give_back() {
     unsafe { mi_collect(mi_option_get(PURGE_DELAY) == PURGE_DELAY_MS) }
 }
 
-/// [`give_back`] for a thread that is about to rest, unless it did so lately: what requests took would stay with it until
-/// others come.
+/// [`give_back`] for a thread that is about to rest and did so all the time since it last came here: what requests took
+/// would stay with it until others come. Where they come one after the other it keeps that, or each would find its memory
+/// gone.
 pub fn give_back_at_rest() {
     thread_local! {
-        static GIVEN_BACK: Cell<Option<Instant>> = const { Cell::new(None) };
+        static LAST: Cell<Option<Instant>> = const { Cell::new(None) };
     }
     let now = Instant::now();
-    GIVEN_BACK.with(|before| {
-        if is_due(before.get(), now) {
-            before.set(Some(now));
-            give_back();
-        }
-    });
+    if has_rested(LAST.replace(Some(now)), now) {
+        give_back();
+    }
 }
 
-fn is_due(before: Option<Instant>, now: Instant) -> bool {
-    before.is_none_or(|before| now.saturating_duration_since(before) >= GIVE_BACK_INTERVAL)
+fn has_rested(last: Option<Instant>, now: Instant) -> bool {
+    last.is_some_and(|last| now.saturating_duration_since(last) >= REST_MIN)
 }
 
-/// Wakes this thread and the workers of its runtime that rest, for ever, so that those which rested too soon after they
-/// gave back do it again. At the full second, when collectors work, too: a job is disturbed once, and on all nodes at the
-/// same time.
+/// Wakes the workers of this runtime that rest, for ever, so that they come to [`give_back_at_rest`]. At the full second,
+/// when collectors work, too: a job is disturbed once, and on all nodes at the same time.
 pub async fn give_back_forever(clock: &dyn Clock) {
     loop {
         let beyond = clock.now().micros().rem_euclid(WAKE_INTERVAL_US);
         tokio::time::sleep(Duration::from_micros((WAKE_INTERVAL_US - beyond) as u64)).await;
-        give_back_at_rest();
         // Of a task that begins one worker is told; of a second one, another.
         for _ in 0..2 {
             drop(tokio::spawn(async {}));
@@ -153,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_rests_again_and_again_gives_back_once_in_a_while() {
+    fn a_thread_has_rested_if_it_did_nothing_from_one_wake_to_the_next() {
         let now = Instant::now();
-        assert!(is_due(None, now));
-        assert!(!is_due(Some(now), now + GIVE_BACK_INTERVAL / 2));
-        assert!(is_due(Some(now), now + GIVE_BACK_INTERVAL));
+        assert!(!has_rested(None, now), "it begins");
+        assert!(!has_rested(Some(now), now + REST_MIN / 2), "it did something meanwhile");
+        assert!(has_rested(Some(now), now + Duration::from_micros(WAKE_INTERVAL_US as u64)));
     }
 }
