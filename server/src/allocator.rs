@@ -72,7 +72,7 @@ fn has_rested(last: Option<Instant>, now: Instant) -> bool {
 
 /// Wakes the workers of this runtime that rest, for ever, so that they come to [`give_back_at_rest`]. At the full second,
 /// when collectors work, too: a job is disturbed once, and on all nodes at the same time.
-pub async fn give_back_forever(clock: &dyn Clock) {
+pub async fn wake_workers_forever(clock: &dyn Clock) {
     loop {
         let beyond = clock.now().micros().rem_euclid(WAKE_INTERVAL_US);
         tokio::time::sleep(Duration::from_micros((WAKE_INTERVAL_US - beyond) as u64)).await;

@@ -338,7 +338,7 @@ async fn run_parts(parts: ServiceParts, ready: impl FnOnce(&Ready), stop: impl F
         () = watching => {}
         () = sweeping => {}
         () = working => {}
-        () = allocator::give_back_forever(&*parts.clock) => {}
+        () = allocator::wake_workers_forever(&*parts.clock) => {}
     }
     closings.await;
     if let Some(slots) = parts.slots {
