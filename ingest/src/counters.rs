@@ -74,7 +74,7 @@ pub struct LaneTags {
 }
 
 /// Why a message changes nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CounterRefusal {
     #[error("it is no message of Metric Proxy: {0}")]
     Malformed(String),
@@ -84,6 +84,10 @@ pub enum CounterRefusal {
     Undeclared { name: String },
     #[error("'{name}' is a {}, and a value of a {} was sent", is.name(), sent.name())]
     OtherKind { name: String, is: CounterKind, sent: CounterKind },
+    #[error(
+        "{value} cannot be added to the counter '{name}': its sum, and all sums above, would be no number for good"
+    )]
+    NotFinite { name: String, value: f64 },
     #[error("a name has {found} bytes; at most {COUNTER_NAME_BYTES_MAX} are taken")]
     LongName { found: usize },
     #[error("the documentation of '{name}' has {found} bytes; at most {COUNTER_DOC_BYTES_MAX} are taken")]
@@ -96,8 +100,17 @@ pub enum CounterRefusal {
 
 impl CounterRefusal {
     /// The kinds of reasons, as a metric counts them.
-    pub const REASONS: [&'static str; 8] =
-        ["malformed", "long_message", "undeclared", "other_kind", "long_name", "long_doc", "many_names", "job"];
+    pub const REASONS: [&'static str; 9] = [
+        "malformed",
+        "long_message",
+        "undeclared",
+        "other_kind",
+        "not_finite",
+        "long_name",
+        "long_doc",
+        "many_names",
+        "job",
+    ];
 
     /// The place of its kind among [`CounterRefusal::REASONS`].
     pub fn reason(&self) -> usize {
@@ -106,10 +119,11 @@ impl CounterRefusal {
             Self::LongMessage => 1,
             Self::Undeclared { .. } => 2,
             Self::OtherKind { .. } => 3,
-            Self::LongName { .. } => 4,
-            Self::LongDoc { .. } => 5,
-            Self::ManyNames => 6,
-            Self::Job { .. } => 7,
+            Self::NotFinite { .. } => 4,
+            Self::LongName { .. } => 5,
+            Self::LongDoc { .. } => 6,
+            Self::ManyNames => 7,
+            Self::Job { .. } => 8,
         }
     }
 }
@@ -235,7 +249,7 @@ impl CounterTable {
     /// Adds to a counter, or sets a gauge, in a lane and above it.
     ///
     /// # Errors
-    /// When the lane does not know the name, or it is of the other kind.
+    /// When the lane does not know the name, or it is of the other kind; and for NaN and infinity to a counter.
     pub fn update(&self, lane: ScopeId, name: &str, kind: CounterKind, value: f64) -> Result<(), CounterRefusal> {
         self.lock().update(lane, name, kind, value)
     }
@@ -512,6 +526,9 @@ impl CounterRows {
 
     fn update(&mut self, lane: ScopeId, name: &str, kind: CounterKind, value: f64) -> Result<(), CounterRefusal> {
         let row = self.known(lane, name, kind)?;
+        if kind == CounterKind::Counter && !value.is_finite() {
+            return Err(CounterRefusal::NotFinite { name: name.to_owned(), value });
+        }
         self.take(lane, row, value);
         Ok(())
     }

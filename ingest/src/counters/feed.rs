@@ -2,7 +2,7 @@
 
 use super::{CounterRefusal, CounterRows, CounterTable, ScopeId};
 use crate::decode::proxy::{
-    DescribedJob, MessagePiece, MessageSplitter, ProxyMessage, ScannedValue, parse, scan_value, unescape,
+    CounterKind, DescribedJob, MessagePiece, MessageSplitter, ProxyMessage, ScannedValue, parse, scan_value, unescape,
 };
 
 /// What a chunk of bytes brought beside values.
@@ -134,6 +134,9 @@ impl Feed {
         });
         let Some((row, number)) = found else { return false };
         if table.names.entry(number).kind != scanned.kind {
+            return false;
+        }
+        if scanned.kind == CounterKind::Counter && !scanned.value.is_finite() {
             return false;
         }
         self.next = row + 1;

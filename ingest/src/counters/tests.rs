@@ -54,6 +54,34 @@ fn job(id: &str) -> String {
 }
 
 #[test]
+fn what_is_no_number_is_added_to_no_counter_and_a_gauge_may_be_it() {
+    let house = House::new();
+    let (one, other) = (house.lane(), house.lane());
+    for lane in [one, other] {
+        house.table.declare(lane, "hits", "", CounterKind::Counter, 0.0).unwrap();
+        house.table.declare(lane, "temp", "", CounterKind::Gauge, 1.0).unwrap();
+        house.table.update(lane, "hits", CounterKind::Counter, 2.0).unwrap();
+    }
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let refused = house.table.update(one, "hits", CounterKind::Counter, value).unwrap_err();
+        assert_eq!(CounterRefusal::REASONS[refused.reason()], "not_finite", "{refused}");
+    }
+    let mut feed = Feed::new(one);
+    let bytes = increment("hits", f64::NAN).replace("NaN", "null") + &increment("hits", 1.0);
+    let events = feed.take(bytes.as_bytes(), &house.table);
+    assert!(matches!(&events[..], [FeedEvent::Refused(CounterRefusal::NotFinite { .. })]), "{events:?}");
+    let declared = r#"{"Desc":{"name":"new","doc":"","ctype":{"Counter":{"ts":0,"value":null}}}}"#;
+    assert_eq!(feed.take(format!("{declared}\0").as_bytes(), &house.table).len(), 1);
+    assert_eq!(
+        [one, other, house.node, house.main].map(|scope| house.counter(scope, "hits")),
+        [3.0, 2.0, 5.0, 5.0].map(Some)
+    );
+    assert_eq!(house.counter(one, "new"), Some(0.0));
+    house.table.update(one, "temp", CounterKind::Gauge, f64::NAN).unwrap();
+    assert!(house.gauge(one, "temp").unwrap().average().is_nan());
+}
+
+#[test]
 fn a_value_is_in_its_lane_and_in_every_sum_above_it() {
     let house = House::new();
     let (one, other) = (house.lane(), house.lane());
