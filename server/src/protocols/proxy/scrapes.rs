@@ -114,7 +114,7 @@ async fn poll_also(live: &ProxyLive, to: &str, period: Duration, asker: JoinAske
     if live.state.writer.is_none() {
         return Err(failed(live.state.refusal.message()));
     }
-    if let Err(PlaceFailure::NotHere(why)) = fetch::place(&address, reach).await {
+    if let Err(PlaceFailure::NotHere(why)) = fetch::check_reach(&address, reach).await {
         tracing::info!(at = %address, %why, "a target was not added");
         return Err(failed(&address.censored(&why)));
     }

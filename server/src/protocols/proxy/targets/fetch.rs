@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::address::{TargetAddress, is_here};
 use super::{LINEAGE, ScrapeKind};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 
 /// A request with it is about the one node that is asked, and not for its head.
 pub const OWN_NODE: &str = "x-telem-own-node";
@@ -122,7 +122,7 @@ pub async fn node_jobs(
         NodeChoice::Whole => OWN_NODE_WHOLE,
     };
     let headers = own.into_iter().chain([(HeaderName::from_static(OWN_NODE), HeaderValue::from_static(wanted))]);
-    let answer = exchange(client, &node, "/job", PROXY_BYTES_MAX, headers.collect());
+    let answer = exchange(std::slice::from_ref(client), &node, "/job", PROXY_BYTES_MAX, headers.collect());
     let answer = tokio::time::timeout(ANSWER_MAX, answer).await;
     answer.map_err(|_| format!("{node} did not answer whole within {} s", ANSWER_MAX.as_secs()))?
 }
@@ -140,23 +140,43 @@ async fn whole(
     header: Option<(HeaderName, HeaderValue)>,
 ) -> Result<TargetAnswer, String> {
     let asked = async {
-        let client = address.client(place(address, reach).await?, CONNECT_MAX, SILENCE_MAX);
-        exchange(&client, address, path, bytes_max, header.into_iter().collect()).await
+        let clients = match reach {
+            TargetReach::Anywhere => vec![address.client(None, CONNECT_MAX, SILENCE_MAX)],
+            TargetReach::Here => clients_at(address, &places(address).await?),
+        };
+        exchange(&clients, address, path, bytes_max, header.into_iter().collect()).await
     };
     let answer = tokio::time::timeout(ANSWER_MAX, asked).await;
     let answer = answer.map_err(|_| format!("{address} did not answer whole within {} s", ANSWER_MAX.as_secs()))?;
     answer.map_err(|why| address.censored(&why))
 }
 
-/// `address` is what the target is called where something is wrong.
+/// What asks a target at each of these addresses.
+fn clients_at(address: &TargetAddress, places: &[SocketAddr]) -> Vec<Client> {
+    places.iter().map(|place| address.client(Some(*place), CONNECT_MAX, SILENCE_MAX)).collect()
+}
+
+/// Asks the first of `clients` that is reached: a name may have an address of IPv6 where nobody listens. `address` is what
+/// the target is called where something is wrong.
 async fn exchange(
-    client: &Client,
+    clients: &[Client],
     address: &(dyn fmt::Display + Sync),
     path: &str,
     bytes_max: usize,
     headers: Vec<(HeaderName, HeaderValue)>,
 ) -> Result<TargetAnswer, String> {
-    let answer = client.pass(Method::GET, path, headers, Bytes::new()).await.map_err(|error| error.to_string())?;
+    let mut unreachable = format!("{address} has no address");
+    let mut answered = None;
+    for client in clients {
+        match client.pass(Method::GET, path, headers.clone(), Bytes::new()).await {
+            Err(error @ ClientError::Unreachable { .. }) => unreachable = error.to_string(),
+            other => {
+                answered = Some(other);
+                break;
+            }
+        }
+    }
+    let answer = answered.ok_or(unreachable)?.map_err(|error| error.to_string())?;
     let status = answer.status();
     let content_type = answer.header(header::CONTENT_TYPE.as_str()).unwrap_or_default().to_owned();
     let lineage = answer.header(LINEAGE).map(str::to_owned);
@@ -194,24 +214,30 @@ impl From<PlaceFailure> for String {
     }
 }
 
-/// The one address that is asked, where it must be on this machine.
+/// Whether a target may be asked.
 ///
 /// # Errors
-/// When it is not, or its name is not found.
-pub async fn place(address: &TargetAddress, reach: TargetReach) -> Result<Option<SocketAddr>, PlaceFailure> {
-    if reach == TargetReach::Anywhere {
-        return Ok(None);
+/// NotHere where it must be on this machine and is not, Unknown where its name is not found then.
+pub async fn check_reach(address: &TargetAddress, reach: TargetReach) -> Result<(), PlaceFailure> {
+    match reach {
+        TargetReach::Anywhere => Ok(()),
+        TargetReach::Here => places(address).await.map(|_| ()),
     }
+}
+
+/// The addresses of a target that are on this machine; there is one at least.
+async fn places(address: &TargetAddress) -> Result<Vec<SocketAddr>, PlaceFailure> {
     let found = tokio::time::timeout(CONNECT_MAX, address.resolve()).await;
     let late = |_| format!("the name of {address} is not found within {} s", CONNECT_MAX.as_secs());
-    let found = found.map_err(late).flatten().map_err(PlaceFailure::Unknown)?;
-    let here = found.iter().find(|place| is_here(place.ip()));
-    here.copied().map(Some).ok_or_else(|| {
-        PlaceFailure::NotHere(format!(
+    let mut found = found.map_err(late).flatten().map_err(PlaceFailure::Unknown)?;
+    found.retain(|place| is_here(place.ip()));
+    if found.is_empty() {
+        return Err(PlaceFailure::NotHere(format!(
             "{address} is not on this machine, and who joins it showed no token; send 'Authorization: Bearer TOKEN' with \
              the token of the connection file, or start the server with --proxy-join any"
-        ))
-    })
+        )));
+    }
+    Ok(found)
 }
 
 /// What a target is.
@@ -250,5 +276,32 @@ pub async fn acknowledged(address: &TargetAddress, path: &str) -> Result<String,
         Ok(TargetAck { operation, success: true }) => Ok(operation),
         Ok(TargetAck { operation, success: false }) => Err(format!("{address} refused {path}: {operation}")),
         Err(error) => Err(format!("{address} answered {path} with no acknowledgement: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::routing::get;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_target_is_asked_at_the_first_of_its_addresses_that_is_reached() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let nobody = SocketAddr::from(([127, 0, 0, 2], here.port()));
+        let routes = Router::new().route("/x", get(|| async { "yes" }));
+        tokio::spawn(async { axum::serve(listener, routes).await.unwrap() });
+        let address = TargetAddress::parse(&format!("localhost:{}", here.port())).unwrap();
+        let ask = async |places: &[SocketAddr], path: &str| {
+            let answer = exchange(&clients_at(&address, places), &address, path, 64, Vec::new()).await;
+            answer.map(|answer| answer.body)
+        };
+        assert_eq!(ask(&[nobody, here], "/x").await.unwrap(), b"yes");
+        let refused = ask(&[here, nobody], "/y").await.unwrap_err();
+        assert!(refused.contains("answered /y with status 404"), "{refused}");
+        let unreachable = ask(&[nobody], "/x").await.unwrap_err();
+        assert!(unreachable.contains("cannot reach http://127.0.0.2"), "{unreachable}");
     }
 }
