@@ -1,9 +1,9 @@
 //! FTIO: the rhythms of what a job does, where `admire_proxy_invoke_ftio` is on the PATH.
 //!
 //! Every half minute it is given the trace of each live job. One that fails is asked again the next time. Nothing else
-//! waits for it.
+//! waits for it, and a job whose analysis takes long delays no other one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,10 +13,13 @@ use axum::response::Response;
 use axum::routing::any;
 use serde::Serialize;
 use serde_json::Value as Json;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use super::live::ProxyLive;
 use super::profiles::NO_REFERENCE;
-use super::program::Program;
+use super::program::{PROGRAMS_MAX, Program};
 use super::reply::{self, RequestParams};
 use super::traces::{self, Trace};
 
@@ -26,6 +29,8 @@ const FTIO: &str = "admire_proxy_invoke_ftio";
 pub const FTIO_INTERVAL: Duration = Duration::from_secs(30);
 /// Longest that it may take for one job.
 pub const FTIO_DEADLINE: Duration = Duration::from_secs(60);
+/// Jobs about which it is asked at once: others ask programs, too.
+const AT_ONCE_MAX: usize = PROGRAMS_MAX / 2;
 /// Most that it may say.
 const FTIO_OUTPUT_MAX: u64 = 64 << 20;
 /// Jobs whose analyses are kept; the ones that were made first are forgotten.
@@ -80,17 +85,44 @@ impl FtioCache {
 
 /// Asks FTIO about every live job, again and again, for ever.
 pub async fn watch(live: Arc<ProxyLive>, cache: Arc<FtioCache>) {
+    let places = Arc::new(Semaphore::new(AT_ONCE_MAX));
+    // Ends with this, and so do those that run.
+    let mut analyses = JoinSet::new();
+    let mut asked = HashSet::new();
+    let mut round = tokio::time::interval(live.options.ftio_interval);
+    round.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first is at once.
+    round.tick().await;
     loop {
-        tokio::time::sleep(live.options.ftio_interval).await;
+        tokio::select! {
+            _ = round.tick() => {}
+            Some(done) = analyses.join_next() => {
+                match done {
+                    Ok(job) => { asked.remove(&job); }
+                    // Which one it was is not known: all are asked again.
+                    Err(panic) => { tracing::error!(%panic, "bug in telem: an analysis of FTIO"); asked.clear(); }
+                }
+                continue;
+            }
+        }
         // It may be installed while this runs.
         if live.programs.find(FTIO).is_err() {
             continue;
         }
         for (desc, _) in live.live_jobs() {
-            match analyse(&live, &desc.jobid).await {
-                Ok(Some(models)) => cache.put(&desc.jobid, models),
-                Ok(None) => {}
-                Err(why) => tracing::warn!(why, job = %desc.jobid, "FTIO told nothing of a job; it is asked again"),
+            if asked.insert(desc.jobid.clone()) {
+                let (live, cache, places) = (Arc::clone(&live), Arc::clone(&cache), Arc::clone(&places));
+                analyses.spawn(async move {
+                    let _place = places.acquire().await;
+                    match analyse(&live, &desc.jobid).await {
+                        Ok(Some(models)) => cache.put(&desc.jobid, models),
+                        Ok(None) => {}
+                        Err(why) => {
+                            tracing::warn!(why, job = %desc.jobid, "FTIO told nothing of a job; it is asked again")
+                        }
+                    }
+                    desc.jobid
+                });
             }
         }
     }

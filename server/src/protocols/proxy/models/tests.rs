@@ -188,10 +188,20 @@ async fn ftio_is_given_the_trace_and_asked_again_after_a_failure() {
     let seat = proxy.join("j", "./app", 1).await;
     proxy.count(&seat, "c", 3.0);
     proxy.tick().await;
+    let text = rhythms(&proxy, "j").await;
+    assert_eq!(text, r#"{"models":{"deriv__c":{"metric":"deriv__c","conf":[0.9]}}}"#);
+    assert!(failed.exists());
+    let trace: serde_json::Value = serde_json::from_str(&fs::read_to_string(input).unwrap()).unwrap();
+    assert!(trace["metrics"]["c"].is_array() && trace["infos"]["desc"].is_object(), "{trace}");
+}
+
+/// What FTIO says of a job, which is asked meanwhile.
+async fn rhythms(proxy: &TestProxy, job: &str) -> String {
     let found = async {
         let until = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
-            let (status, text) = proxy.ask(Request::get("/model/ftio?jobid=j").body("".into()).unwrap()).await;
+            let path = format!("/model/ftio?jobid={job}");
+            let (status, text) = proxy.ask(Request::get(path).body("".into()).unwrap()).await;
             if status == 200 {
                 return text;
             }
@@ -199,14 +209,29 @@ async fn ftio_is_given_the_trace_and_asked_again_after_a_failure() {
             tokio::task::yield_now().await;
         }
     };
-    let text = tokio::select! {
+    tokio::select! {
         text = found => text,
         () = ftio::watch(Arc::clone(&proxy.live), Arc::clone(&proxy.parts.rhythms)) => panic!("it asks for ever"),
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_analysis_hangs_delays_no_other_one() {
+    let text = "case \"$(cat)\" in *./hangs*) exec sleep 300 ;; esac; echo '[{\"metric\": \"m\"}]'";
+    let dir = program("admire_proxy_invoke_ftio", text);
+    let options = ProxyOptions {
+        search_path: Some(dir.path().into()),
+        ftio_interval: Duration::from_millis(10),
+        ..ProxyOptions::default()
     };
-    assert_eq!(text, r#"{"models":{"deriv__c":{"metric":"deriv__c","conf":[0.9]}}}"#);
-    assert!(failed.exists());
-    let trace: serde_json::Value = serde_json::from_str(&fs::read_to_string(input).unwrap()).unwrap();
-    assert!(trace["metrics"]["c"].is_array() && trace["infos"]["desc"].is_object(), "{trace}");
+    let proxy = TestProxy::with(options);
+    // In the order of their names it is asked about the one that hangs first.
+    for (job, command) in [("a", "./hangs"), ("b", "./app")] {
+        let seat = proxy.join(job, command, 1).await;
+        proxy.count(&seat, "c", 3.0);
+    }
+    proxy.tick().await;
+    assert_eq!(rhythms(&proxy, "b").await, r#"{"models":{"m":{"metric":"m"}}}"#);
 }
 
 #[tokio::test]
