@@ -150,6 +150,28 @@ fn an_alarm_at_the_head_watches_over_what_clients_of_all_nodes_count() {
 }
 
 #[test]
+fn a_node_that_is_lost_is_named_while_its_part_of_the_sums_stays() {
+    let job = Job::new();
+    let [head, one, two] = three(&job);
+    let (mut first, mut second) = (one.client(Some("wide")), two.client(Some("wide")));
+    first.add("steps", 10.0);
+    second.add("steps", 5.0);
+    head.awaits("wide", "steps", 15.0);
+    let missing = |path: &str| head.server.get(path).expect(200).header("x-telem-missing").map(str::to_owned);
+    assert_eq!(missing("/job"), None);
+    two.server.kill();
+    poll("the node to be missed", || missing("/job").is_some_and(|names| names.starts_with("n2=")));
+    assert!(missing("/metrics").is_some_and(|names| names.starts_with("n2=") && !names.contains("n1")));
+    first.add("steps", 1.0);
+    head.awaits("main", "steps", 16.0);
+    let two = Member::of(job.agent("n2", "n2"));
+    let mut second = two.client(Some("wide"));
+    second.add("steps", 2.0);
+    head.awaits("main", "steps", 18.0);
+    poll("it to be there again", || missing("/job").is_none());
+}
+
+#[test]
 fn a_job_on_two_nodes_is_one_job_with_one_profile_and_its_samples_are_those_of_its_nodes() {
     let job = Job::new();
     let [head, one, two] = three(&job);

@@ -50,9 +50,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State as Of};
 use axum::response::Response;
+use axum::{Router, middleware};
 use futures::future::BoxFuture;
 use telem_ingest::decode::proxy::DescribedJob;
 
@@ -66,6 +66,7 @@ use self::queue::QueueCache;
 use self::targets::TargetAddress;
 use self::targets::node::{HeadLooks, PolledNodes};
 use self::tree::TreeShape;
+use crate::missing;
 use crate::protocol::{Language, ListenerPlace, OwnListener, PartName, Protocol, ValueService};
 use crate::state::State;
 use crate::token::Token;
@@ -236,6 +237,7 @@ impl MetricProxy {
             .merge(traces::routes())
             .merge(ftio::routes(&self.rhythms))
             .merge(queue::routes(live, &self.queue))
+            .layer(middleware::map_response_with_state(Arc::clone(live), with_silent_nodes))
             .with_state(Arc::clone(live))
     }
 }
@@ -304,6 +306,16 @@ async fn tick_forever(live: &ProxyLive) {
         seats::forget_old(live).await;
         live.let_idle_names_go();
     }
+}
+
+/// Names the nodes of its job of which an answer has what they told before.
+async fn with_silent_nodes(Of(live): Of<Arc<ProxyLive>>, mut answer: Response) -> Response {
+    if live.options.nodes.is_some()
+        && let Some(names) = missing::header(&live.targets.silent_nodes())
+    {
+        answer.headers_mut().insert(missing::NAME, names);
+    }
+    answer
 }
 
 /// Has the nodes of its job polled, where this is the head of one.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use telem_query::MissingNode;
 use tokio::sync::watch;
 use url::Url;
 
@@ -127,6 +128,21 @@ impl ProxyTargets {
         let Some(target) = self.targets().get(name).cloned() else { return };
         target.lock().place = TargetPlace::Node(Arc::clone(name), None);
         target.wake.notify_one();
+    }
+
+    /// The nodes that did not answer when they were asked last: the sums have what they told before.
+    pub fn silent_nodes(&self) -> Vec<MissingNode> {
+        let targets = self.targets();
+        let silent = targets.values().filter_map(|target| {
+            let status = target.lock();
+            match (&status.place, &status.error) {
+                (TargetPlace::Node(name, Some(_)), Some(why)) => {
+                    Some(MissingNode { node: name.to_string(), reason: why.clone() })
+                }
+                _ => None,
+            }
+        });
+        silent.collect()
     }
 
     /// Whether a node had a job live when it was asked last.
