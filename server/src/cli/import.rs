@@ -26,7 +26,7 @@ mod times;
 pub mod trace;
 mod wandb;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,6 +38,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::glob::Glob;
 use super::{CliFailure, Verbosity};
+use crate::config;
 use crate::info::rfc3339;
 use crate::settings::{self, RunLabels};
 use crate::state::VERSION;
@@ -172,6 +173,57 @@ pub struct FileRun {
 pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     let labels = labels(args)?;
     let files = input::files(&args.from, args.format)?;
+    let Importing { store, mut report, run, .. } = import(args, &files, verbosity, watch)?;
+    if store.accepted() == 0 {
+        return Err(CliFailure::Failed(format!("no sample was found, so nothing was saved{}", report.refused())));
+    }
+    let bounds = store.bounds();
+    let description = describe(args, labels, run, &files, bounds, &report)?;
+    let stored = store.finish(&description, &mut report)?;
+    report.finish(&stored, &args.save);
+    Ok(())
+}
+
+/// Saves all that Metric Proxy left in directories as `save/node`, for a server to go on with. Where that is nothing,
+/// there is no directory. Signals end the process at once.
+///
+/// # Errors
+/// Failed when a file cannot be read, or `save` is there or cannot be made.
+pub fn take_over(left: &[PathBuf], save: &Path, node: &str) -> Result<(), CliFailure> {
+    let files = input::proxied(left)?;
+    let args = ImportArgs {
+        from: left.to_vec(),
+        save: save.to_path_buf(),
+        format: None,
+        time: None,
+        time_unit: None,
+        metric: None,
+        value: None,
+        tags: None,
+        metrics: Vec::new(),
+        name: None,
+        config: Vec::new(),
+        tag: Vec::new(),
+        node: Some(node.to_owned()),
+        strict: false,
+    };
+    let unwatched = |_| Ok(Arc::default());
+    let Importing { store, mut report, .. } = import(&args, &files, Verbosity::default(), unwatched)?;
+    if store.accepted() > 0 {
+        // A run that goes on has no end.
+        let stored = store.finish(&json!({ "id": config::NO_JOB }), &mut report)?;
+        report.finish(&stored, save);
+    }
+    Ok(())
+}
+
+/// Reads all files. `watch` is as of [`ImportStore::create`].
+fn import(
+    args: &ImportArgs,
+    files: &[ImportFile],
+    verbosity: Verbosity,
+    watch: impl FnOnce(PathBuf) -> Result<Arc<AtomicBool>, CliFailure>,
+) -> Result<Importing, CliFailure> {
     let node = args.node.clone();
     let wrong = if args.strict { WrongRows::EndIt } else { WrongRows::Counted };
     let mut importing = Importing {
@@ -203,15 +255,7 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     dragon::read(&mut importing, &databases)?;
     proxied::finish(&mut importing)?;
     importing.run.settings.extend(events.settings());
-    let Importing { store, mut report, run, .. } = importing;
-    if store.accepted() == 0 {
-        return Err(CliFailure::Failed(format!("no sample was found, so nothing was saved{}", report.refused())));
-    }
-    let bounds = store.bounds();
-    let description = describe(args, labels, run, &files, bounds, &report)?;
-    let stored = store.finish(&description, &mut report)?;
-    report.finish(&stored, &args.save);
-    Ok(())
+    Ok(importing)
 }
 
 fn labels(args: &ImportArgs) -> Result<RunLabels, CliFailure> {

@@ -29,6 +29,7 @@ mod page;
 mod pending;
 mod progress;
 pub(crate) mod proxy;
+mod proxy_data;
 mod proxy_options;
 mod proxy_run;
 mod put;
@@ -94,7 +95,7 @@ Examples:
   telem read-gpus < /dev/null         # nobody asks, so it ends";
 
 /// How much is logged on stderr.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Verbosity {
     /// Log more: -v what happens, -vv details
     ///

@@ -10,11 +10,11 @@ use clap::Args;
 use super::CliFailure;
 use super::dragon::DragonHost;
 use super::proxy_options::{claim, default_socket};
-use super::serve;
 use super::service::{ServiceArgs, level};
+use super::{proxy_data, serve};
 use crate::config;
 use crate::footprint::raise_descriptor_limit;
-use crate::protocols::proxy::targets::TargetAddress;
+use crate::protocols::proxy::targets::{PERIOD_MAX, PERIOD_MIN, TargetAddress};
 use crate::protocols::proxy::{DEFAULT_PORT, ProxyOptions};
 
 /// Whether who listens there listens at this port of loopback, too.
@@ -38,11 +38,14 @@ pub struct ProxyCommandArgs {
     /// Socket of its clients [default: /tmp/metric-proxy-UID.socket]
     #[arg(short, long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// Directory of the database, as --data
+    /// Directory of what is known of jobs [default: ~/.proxyprofiles]
+    ///
+    /// Where Metric Proxy left profiles and traces in it, they are taken over at the first start, and the database is
+    /// DIR/telem/NODE, as it is by default. Else it is DIR itself, as with --data.
     #[arg(short, long, value_name = "DIR", conflicts_with = "data")]
     target_prefix: Option<PathBuf>,
-    /// Period in which values become samples, in ms
-    #[arg(short = 'S', long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    /// Period in which values become samples, in ms: 10 to 3600000
+    #[arg(short = 'S', long, value_name = "MS", default_value_t = 1_000)]
     sampling_period: u64,
     /// Poll these: HOST:PORT[@MS], several with commas
     ///
@@ -58,12 +61,12 @@ pub struct ProxyCommandArgs {
     root_proxy: Option<String>,
     /// Taken and ignored: samples go by --retention-age and --retention-bytes
     #[arg(short, long, value_name = "MB", hide_short_help = true)]
-    max_trace_size: Option<u64>,
+    max_trace_size: Option<f64>,
     /// Keep no profiles of jobs
     #[arg(short, long, visible_alias = "inhibit-profile-agreggation", hide_short_help = true)]
     inhibit_profile_aggregation: bool,
     /// Refused: telem has no controller of the ADMIRE project
-    #[arg(short = 'c', long, hide = true)]
+    #[arg(short = 'c', long, alias = "connect-to-intelligent-controller", hide = true)]
     admire_controller: bool,
     /// What is recorded of the node beside: 1 nothing, 2 its hardware, up to 4
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true, hide_short_help = true)]
@@ -113,12 +116,15 @@ pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
     }
     let targets = sub_proxies.iter().map(|target| address("-s", target)).collect::<Result<Vec<_>, _>>()?;
     let root = root_proxy.map(|root| address("-r", &root)).transpose()?;
+    let wanted_period = Duration::from_millis(sampling_period);
+    let period = wanted_period.clamp(PERIOD_MIN, PERIOD_MAX);
+    if period != wanted_period {
+        let note = format!("-S {sampling_period}: values become samples every {} ms", period.as_millis());
+        writeln!(io::stderr(), "{note}").unwrap_or_default();
+    }
     if max_trace_size.is_some() {
         let note = "-m limits no traces here: samples go by --retention-age and --retention-bytes";
         writeln!(io::stderr(), "{note}").unwrap_or_default();
-    }
-    if target_prefix.is_some() {
-        wanted.data = target_prefix;
     }
     let job = config::job(job.as_deref(), config::environment).map_err(CliFailure::usage)?;
     for note in wanted.settle(DragonHost::Serve)? {
@@ -135,13 +141,16 @@ pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
     let proxy = ProxyOptions {
         port: if is_own_port { None } else { Some(claim(port)?) },
         socket: Some(unix.unwrap_or_else(|| default_socket(uid))),
-        period: Duration::from_millis(sampling_period),
+        period,
         has_profiles: !inhibit_profile_aggregation,
         targets,
         root,
         ..wanted.reach.proxy.options()?
     };
-    let mut options = serve::shared_options(wanted, level, job)?;
+    let base = wanted.data_base();
+    let data =
+        |_: &str, node: &str| proxy_data::settle(target_prefix.as_deref(), node, base.as_deref(), config::environment);
+    let mut options = serve::shared_options(wanted, level, job, data)?;
     options.protocols.proxy = proxy;
     serve::serve(options)
 }

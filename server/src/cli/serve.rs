@@ -115,7 +115,9 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
         writeln!(io::stderr(), "{note}").unwrap_or_default();
     }
     let interval = wanted.interval();
-    let mut options = shared_options(wanted, level, job)?;
+    let base = wanted.data_base();
+    let standing = |job: &str, node: &str| args::standing_data(job, node, base.as_deref());
+    let mut options = shared_options(wanted, level, job, standing)?;
     if let (Some(dragon), Some(_)) = (&mut options.protocols.dragon, &join_file) {
         dragon.is_of_many = true;
     }
@@ -132,14 +134,17 @@ pub fn run(args: ServeArgs) -> Result<(), CliFailure> {
     serve(options)
 }
 
-/// The options of a service that jobs share.
+/// The options of a service that jobs share. `default_data` is as of [`ServiceArgs::options`].
 ///
 /// # Errors
 /// Usage for invalid names; Failed for everything else.
-pub(super) fn shared_options(wanted: ServiceArgs, level: u8, job: String) -> Result<ServiceOptions, CliFailure> {
-    let base = wanted.data_base();
-    let standing = |job: &str, node: &str| args::standing_data(job, node, base.as_deref());
-    let mut options = wanted.options(Purpose { job, level }, standing)?;
+pub(super) fn shared_options(
+    wanted: ServiceArgs,
+    level: u8,
+    job: String,
+    default_data: impl FnOnce(&str, &str) -> Result<PathBuf, CliFailure>,
+) -> Result<ServiceOptions, CliFailure> {
+    let mut options = wanted.options(Purpose { job, level }, default_data)?;
     options.job_sharing = JobSharing::Several;
     Ok(options)
 }

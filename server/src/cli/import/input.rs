@@ -109,6 +109,29 @@ fn is_profile(text: &[u8]) -> bool {
     start.eq(profile::START)
 }
 
+/// All profiles and traces of Metric Proxy in directories; none where there are no such directories.
+///
+/// # Errors
+/// Failed when one cannot be read.
+pub fn proxied(left: &[PathBuf]) -> Result<Vec<ImportFile>, CliFailure> {
+    let mut below = Vec::new();
+    for dir in left.iter().filter(|dir| dir.is_dir()) {
+        walk(dir, DEPTH_MAX, &mut below)?;
+    }
+    below.sort();
+    let found = below.iter().filter_map(|path| Some((path, proxied_format(path)?)));
+    found.map(|(path, format)| file(path, Some(format))).collect()
+}
+
+/// What Metric Proxy writes under names that end so.
+fn proxied_format(path: &Path) -> Option<ImportFormat> {
+    match path.extension()?.to_str()? {
+        profile::EXTENSION => Some(ImportFormat::Proxy),
+        trace::EXTENSION => Some(ImportFormat::Trace),
+        _ => None,
+    }
+}
+
 /// The files of a directory that `telem export`, TensorBoard, wandb, Dragon or Metric Proxy wrote. `named` is how many the user named.
 fn of_directory(dir: &Path, format: Option<ImportFormat>, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let index = dir.join(INDEX);
@@ -160,11 +183,7 @@ fn of_logs(dir: &Path, named: usize) -> Result<Vec<ImportFile>, CliFailure> {
     let runs: Vec<&PathBuf> = below.iter().filter(|path| path.extension().is_some_and(|end| end == "wandb")).collect();
     let dragons =
         below.iter().filter(|path| path.file_name().is_some_and(|name| dragon::is_called_so(&name.to_string_lossy())));
-    let proxied = below.iter().filter_map(|path| {
-        let is = |end: &str| path.extension().is_some_and(|extension| extension == end);
-        let format = if is(profile::EXTENSION) { ImportFormat::Proxy } else { ImportFormat::Trace };
-        (is(profile::EXTENSION) || is(trace::EXTENSION)).then_some((path, format))
-    });
+    let proxied = below.iter().filter_map(|path| Some((path, proxied_format(path)?)));
     match &*runs {
         [] if dragons.clone().next().is_some() => dragons.map(|path| file(path, Some(ImportFormat::Dragon))).collect(),
         [] if proxied.clone().next().is_some() => proxied.map(|(path, format)| file(path, Some(format))).collect(),

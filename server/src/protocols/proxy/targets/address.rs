@@ -54,7 +54,7 @@ impl TargetAddress {
         Ok(Self { authority: authority.to_ascii_lowercase(), path: path.trim_end_matches('/').to_owned() })
     }
 
-    /// With the period behind `@`, in milliseconds.
+    /// With the period behind `@`, in milliseconds; one that is too short or too long is the next that is not.
     ///
     /// # Errors
     /// As [`TargetAddress::parse`]; and for a period that is none.
@@ -62,12 +62,10 @@ impl TargetAddress {
         let Some((address, period)) = text.rsplit_once('@') else {
             return Ok((Self::parse(text)?, PERIOD_OF_OPTIONS));
         };
-        let period = period.parse::<u64>().ok().map(Duration::from_millis);
-        let period = period.filter(|period| (PERIOD_MIN..=PERIOD_MAX).contains(period));
-        let period = period.ok_or_else(|| {
+        let period = period.parse().map_err(|_| {
             format!("'{text}' has no period behind @; expected milliseconds from 10 to 3600000, such as @500")
         })?;
-        Ok((Self::parse(address)?, period))
+        Ok((Self::parse(address)?, Duration::from_millis(period).clamp(PERIOD_MIN, PERIOD_MAX)))
     }
 
     pub fn authority(&self) -> &str {
@@ -156,7 +154,8 @@ mod tests {
     fn a_period_stands_behind_an_at() {
         let of = |text: &str| TargetAddress::with_period(text).map(|(_, period)| period.as_millis());
         assert_eq!((of("a:1"), of("a:1@500")), (Ok(100), Ok(500)));
-        for odd in ["a:1@", "a:1@x", "a:1@0", "a:1@3600001", "@500"] {
+        assert_eq!((of("a:1@0"), of("a:1@3600001")), (Ok(10), Ok(3_600_000)));
+        for odd in ["a:1@", "a:1@x", "a:1@-1", "@500"] {
             assert!(of(odd).is_err(), "{odd}");
         }
     }
