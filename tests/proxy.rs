@@ -218,6 +218,85 @@ fn a_metric_has_one_type_and_its_value_where_prometheus_looks_for_it() {
 }
 
 #[test]
+fn the_originals_exposition_and_its_unit_of_frequencies_are_there_for_who_wants_them() {
+    let (plain, exact) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (plain, exact) = (Proxy::start(plain.path()), Proxy::with(exact.path(), &["--proxy-exact"]));
+    let _clients = [&plain, &exact].map(|proxy| {
+        let mut client = proxy.client(Some("j"));
+        client.count("c", 12.0);
+        client.set("g", "20.5");
+        proxy.wait_for("j", "c", 12.0);
+        client
+    });
+    let text = |proxy: &Proxy, path: &str| proxy.server.get(path).expect(200).text();
+    let exactly = text(&exact, "/metrics?job=j");
+    assert!(exactly.contains("# TYPE g counter\n") && exactly.ends_with("# EOF\n"), "{exactly}");
+    assert!(text(&plain, "/metrics?job=j").contains("# TYPE g gauge\n"));
+    // A machine that tells no frequency has none to compare.
+    let frequency = |proxy: &Proxy| {
+        let node = proxy.get(&format!("/job?job={}", encoded(&proxy.node())));
+        let mut counters = node["counters"].as_array().unwrap().iter();
+        let cpu = counters.find(|one| one["name"].as_str().unwrap().starts_with("proxy_cpu_frequency_ghz"))?;
+        cpu["ctype"]["Gauge"]["total"].as_f64().filter(|frequency| *frequency > 0.0)
+    };
+    if let (Some(ghz), Some(mhz)) = (frequency(&plain), frequency(&exact)) {
+        assert!((0.1..20.0).contains(&ghz) && (100.0..20_000.0).contains(&mhz), "{ghz} GHz, {mhz} MHz");
+    }
+}
+
+#[test]
+fn options_are_taken_as_the_original_takes_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |options: &[&str]| {
+        let mut command = telem(["proxy", "--listen", "127.0.0.1:0", "-p", "0", "-t"]);
+        command.arg(dir.path().join("data")).arg("-u").arg(dir.path().join("s")).args(options);
+        Server::start(command)
+    };
+    let mut server = start(&["-m", "0.5", "-S", "1", "--inhibit-profile-agreggation", "-s", "127.0.0.1:1@0"]);
+    server.wait_for_line("-S 1: values become samples every 10 ms");
+    server.wait_for_line("-m limits no traces here");
+    assert_eq!(server.get("/join/list").expect(200).json()[1]["period"], 10);
+    drop(server);
+    for controller in ["-c", "--connect-to-intelligent-controller"] {
+        let output = telem(["proxy", "-p", "0", controller]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("controller of the ADMIRE project"));
+    }
+}
+
+#[test]
+fn what_the_original_left_in_its_directory_is_there_at_once_and_after_a_restart() {
+    let home = tempfile::tempdir().unwrap();
+    let profiles = home.path().join(".proxyprofiles/profiles");
+    fs::create_dir_all(&profiles).unwrap();
+    let mut left = serde_json::from_str::<Json>(&description("old", "./a")).unwrap()["JobDesc"].clone();
+    (left["start_time"], left["end_time"]) = (json!(1_780_000_000), json!(1_780_000_060));
+    let counter = json!({"name": "hits", "doc": "d", "ctype": {"Counter": {"ts": 1_780_000_060, "value": 7.0}}});
+    fs::write(profiles.join("old.profile"), json!({"desc": left, "counters": [counter]}).to_string()).unwrap();
+    // Of another allocation each, as by a script.
+    for slurm in ["77", "78"] {
+        let socket = home.path().join("socket");
+        let mut command = telem(["proxy", "--listen", "127.0.0.1:0", "-p", "0", "-u"]);
+        command.arg(&socket).env("HOME", home.path()).env("SLURM_JOB_ID", slurm).env_remove("TELEM_DATA");
+        let proxy = Proxy { server: Server::start(command), socket };
+        assert_eq!(value_of(&proxy.get(&profile_path("old")), "hits"), json!(7.0));
+        if slurm == "77" {
+            let mut client = proxy.client(Some("new"));
+            client.count("hits", 2.0);
+            proxy.wait_for("new", "hits", 2.0);
+            assert_eq!(proxy.counter("main", "hits"), json!(2.0), "what ran under the original is in no sum");
+            drop(client);
+            proxy.wait_for_end("new");
+        }
+        assert_eq!(value_of(&proxy.get(&profile_path("new")), "hits"), json!(2.0));
+        let jobs =
+            proxy.sql("SELECT job, max(value) AS hits FROM samples WHERE metric = 'hits' GROUP BY job ORDER BY job");
+        assert_eq!(jobs, json!([{"job": "new", "hits": 2.0}, {"job": "old", "hits": 7.0}]));
+        proxy.server.kill();
+    }
+}
+
+#[test]
 fn a_client_that_comes_soon_goes_on_with_the_run_and_the_profile_has_both() {
     let dir = tempfile::tempdir().unwrap();
     let proxy = Proxy::start(dir.path());
@@ -356,6 +435,63 @@ fn what_is_no_number_is_a_sample_and_never_a_null_for_others() {
     assert_eq!(proxy.counter("nan", "g")["hits"], json!(0.0));
     let metrics = proxy.server.get("/metrics").expect(200).text();
     assert!(metrics.contains("\nh NaN\n"), "{metrics}");
+    for metric in ["g", "h"] {
+        let sql = format!("SELECT count(*) AS n FROM samples WHERE metric = '{metric}' AND isnan(value)");
+        poll("its sample", || proxy.sql(&sql)[0]["n"].as_u64() > Some(0));
+    }
+    drop(client);
+    proxy.wait_for_end("nan");
+    let profile = proxy.server.get(&profile_path("nan")).expect(200);
+    assert!(!profile.text().contains("null"), "{}", profile.text());
+}
+
+#[test]
+fn one_client_that_adds_what_is_no_number_costs_no_other_one_its_sums() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut proxy = Proxy::start(dir.path());
+    let (mut bad, mut good) = (proxy.client(Some("bad")), proxy.client(Some("good")));
+    for client in [&mut bad, &mut good] {
+        client.count("c", 1.0);
+    }
+    // As the original's library writes an infinity.
+    bad.send(r#"{"Value":{"name":"c","value":{"Counter":{"ts":1,"value":null}}}}"#);
+    bad.add("c", 2.0);
+    proxy.wait_for("bad", "c", 3.0);
+    good.add("c", 1.0);
+    proxy.wait_for("good", "c", 2.0);
+    assert_eq!(proxy.counter("main", "c"), json!(5.0));
+    proxy.server.get("/push?key=h").expect(200);
+    for value in ["NaN", "inf", "-inf"] {
+        let refusal = proxy.refusal(&format!("/accumulate?key=h&value={value}"));
+        assert!(refusal.contains("cannot be added to the counter 'h'"), "{refusal}");
+    }
+    proxy.server.get("/accumulate?key=h&value=2").expect(200);
+    assert_eq!(proxy.counter("main", "h"), json!(2.0));
+    let line = proxy.server.wait_for_line("cannot be added to the counter 'c'");
+    assert!(line.contains("NaN"), "{line}");
+}
+
+#[test]
+fn hundreds_of_connections_need_no_threads_of_their_own() {
+    const CLIENTS: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let proxy = Proxy::start(dir.path());
+    let threads = || fs::read_dir(format!("/proc/{}/task", proxy.server.id())).unwrap().count();
+    let mut first = proxy.client(Some("j"));
+    first.count("c", 1.0);
+    proxy.wait_for("j", "c", 1.0);
+    let before = threads();
+    let clients: Vec<Client> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = proxy.client(Some("j"));
+            client.count("c", 1.0);
+            client
+        })
+        .collect();
+    proxy.wait_for("j", "c", 1.0 + CLIENTS as f64);
+    // Work that may block has some, however many ask for it.
+    assert!(threads() < before + 40, "{before} threads before, {} with {CLIENTS} clients", threads());
+    drop(clients);
 }
 
 #[test]
@@ -531,13 +667,28 @@ fn nobody_waits_for_the_end_of_a_job_with_many_counters() {
         (path, longest)
     };
     thread::scope(|scope| {
-        let paths = ["/job/list", "/alarms/list", "/job?job=small", "/metrics?job=small"];
+        let paths = [
+            "/job/list",
+            "/alarms/list",
+            "/job?job=small",
+            "/metrics?job=small",
+            "/profiles",
+            "/push?key=pushed",
+            "/trace/plot?jobid=small&filter=c",
+        ];
         let askers: Vec<_> = paths.into_iter().map(|path| scope.spawn(move || asks(path))).collect();
         let began = clock.monotonic();
         drop(large);
+        // Another client begins a job of its own meanwhile.
+        let mut next = proxy.client(Some("next"));
+        next.count("c", 1.0);
+        poll("the next job", || proxy.is_live("next"));
+        let joined = clock.monotonic() - began;
         proxy.wait_for_end("large");
         let took = clock.monotonic() - began;
         is_over.store(true, Ordering::Relaxed);
+        println!("another job began {joined:?} after the end did");
+        assert!(joined < (took / 2).max(Duration::from_secs(1)), "{joined:?} of {took:?}");
         for (path, longest) in askers.into_iter().map(|asker| asker.join().unwrap()) {
             println!("{path}: the longest wait {longest:?} while the job ended within {took:?}");
             assert!(longest < (took / 2).max(Duration::from_secs(1)), "{path}: {longest:?} of {took:?}");

@@ -779,6 +779,54 @@ fn who_shows_no_token_lets_the_server_poll_this_machine_only() {
 }
 
 #[test]
+fn who_shows_the_token_lets_the_server_poll_anything_and_so_does_the_option() {
+    let dir = TempDir::new().unwrap();
+    let child = Stub::child();
+    child.tell(&[counter("work", 4.0)], &[]);
+    // Nobody has it as an address of their own, and the kernel takes it for this machine.
+    let (target, port) = (child.address.replace("127.0.0.1", "0.0.0.0"), child.address.rsplit(':').next().unwrap());
+    let join = format!("/join?to={target}&period=20");
+    let mut root = Proxy::start(dir.path(), &[]);
+    let untrusted = root.get(&join);
+    assert_eq!(untrusted.status, 400);
+    assert!(untrusted.text().contains("is not on this machine"), "{}", untrusted.text());
+    let file = std::fs::read_to_string(root.server.connection_file()).unwrap();
+    let token = serde_json::from_str::<Json>(&file).unwrap()["token"].as_str().unwrap().to_owned();
+    root.get(&format!("/t/{token}{join}")).expect(200);
+    root.awaits("main", "work", 4.0);
+    // It is polled after a restart, too.
+    root.server.terminate();
+    child.tell(&[counter("work", 7.0)], &[]);
+    let root = Proxy::start(dir.path(), &[]);
+    root.awaits("main", "work", 7.0);
+    drop(root);
+    let open_dir = TempDir::new().unwrap();
+    let open = Proxy::start(open_dir.path(), &["--proxy-join", "any"]);
+    open.get(&join).expect(200);
+    open.awaits("main", "work", 7.0);
+    assert!(open.row(port).is_some());
+}
+
+#[test]
+fn a_child_that_is_dead_is_removed_and_what_it_counted_stays() {
+    let dir = TempDir::new().unwrap();
+    let root = Proxy::start(dir.path(), &[]);
+    let child = Stub::child();
+    child.tell(&[counter("work", 4.0)], &[]);
+    child.joins(&root);
+    root.awaits("main", "work", 4.0);
+    let remove = format!("/remove?from=x:1&target={}", child.address);
+    assert_eq!(root.get(&remove).expect(400).json()["operation"], format!("{} answers here", child.address));
+    child.is_dead.store(true, Ordering::SeqCst);
+    poll("its failure to be told", || root.row(&child.address).unwrap()["failures"].as_u64() > Some(0));
+    assert_eq!(root.get(&remove).expect(200).json()["operation"], format!("Removed {}", child.address));
+    assert!(root.row(&child.address).is_none());
+    assert_eq!(root.json("/topo"), json!([[root.named(), root.named()]]));
+    assert_eq!(root.counter("main", "work"), Some(4.0));
+    assert_eq!(root.get(&remove).expect(400).json()["operation"], format!("{} is not known here", child.address));
+}
+
+#[test]
 fn targets_of_the_command_line_are_tried_until_they_answer_and_a_bad_root_ends_it() {
     let dir = TempDir::new().unwrap();
     let child = Stub::child();

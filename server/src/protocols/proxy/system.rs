@@ -384,6 +384,21 @@ mod tests {
     }
 
     #[test]
+    fn frequencies_are_in_megahertz_for_who_wants_the_originals() {
+        let dir = tempfile::tempdir().unwrap();
+        node(dir.path(), 100, [0; 6]);
+        for (unit, expected) in [(FrequencyUnit::Gigahertz, 2.5), (FrequencyUnit::Megahertz, 2_500.0)] {
+            let clock = Arc::new(TestClock::default());
+            let system = SystemReadings::new("n7", Duration::ZERO, clock, unit).below(dir.path().to_owned());
+            let readings = system.readings();
+            let name = "proxy_cpu_frequency_ghz{name=\"cpu0\",vendor=\"V\",model=\"M\"}";
+            let found = readings.iter().find(|reading| &*reading.name == name).map(|reading| reading.value);
+            let is_it = matches!(found, Some(CounterValue::Gauge(gauge)) if gauge.average() == expected);
+            assert!(is_it, "{found:?} for {unit:?}");
+        }
+    }
+
+    #[test]
     fn the_node_is_told_under_the_names_of_the_original_with_numbers_that_are_right() {
         let system = SystemReadings::new("n7", Duration::ZERO, Arc::new(SystemClock::new()), FrequencyUnit::Gigahertz);
         system.readings();
