@@ -545,12 +545,14 @@ typedef intptr_t handle;
    serves all of them. */
 #ifdef TELEM_MPI_SINK
 #include "lookups.h"
+#define LOOKUPS_AROUND(X) X(Type_free)
 #else
 #define LOOKUPS(X)
+#define LOOKUPS_AROUND(X)
 #endif
 
 /* Functions with bodies of their own. */
-#define OWN_FUNCTIONS(X) X(Init) X(Init_thread) X(Finalize)
+#define OWN_FUNCTIONS(X) X(Init) X(Init_thread) X(Finalize) LOOKUPS_AROUND(X)
 
 enum function {
 #define NUMBER(NAME, ...) F_##NAME,
@@ -1223,8 +1225,18 @@ WRAP_AROUND(Finalize, (void), (), , {
         sink_end();
     }
 })
-/* Not counted; sizes of types are asked for anew. */
-WRAP_AROUND(Type_free, (void *type), (type), __atomic_add_fetch(&types_age, 1, __ATOMIC_RELAXED);, (void)took;)
+/* Counted with those that only look something up; sizes of types are asked for anew. */
+static void freed_type(uint64_t took)
+{
+#ifdef TELEM_MPI_SINK
+    if (__atomic_load_n(&counting, __ATOMIC_RELAXED))
+        count(F_Type_free, took, NO_BYTES);
+#else
+    (void)took;
+#endif
+}
+
+WRAP_AROUND(Type_free, (void *type), (type), __atomic_add_fetch(&types_age, 1, __ATOMIC_RELAXED);, freed_type(took);)
 /* It does not return, and no end of the process follows that would send the rest. */
 WRAP_AROUND(Abort, (handle comm, int status), (comm, status), {
     if (__atomic_exchange_n(&counting, 0, __ATOMIC_ACQ_REL)) {

@@ -219,6 +219,7 @@ def calls_of_a_rank(rank, size):
         "iallreduce": (1, count * double, count * double),
         "scatter": (4, 10 * double, 10 * double * size if is_root else 0), "put": (1, 0, 7 * double),
         "file_write_at": (1, 0, 10 * double), "file_read_at": (1, 5 * double, 0),
+        "type_contiguous": (4, 0, 0), "type_commit": (4, 0, 0), "type_free": (4, 0, 0),
     }
 
 
