@@ -1,4 +1,4 @@
-//! Compilers and installations here are files; tests/py/test_proxy_run.py builds with real ones.
+//! Compilers and installations here are files; tests/py/test_proxy_exporters.py builds with real ones.
 
 use std::collections::BTreeSet;
 use std::fs;
