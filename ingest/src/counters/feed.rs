@@ -78,6 +78,10 @@ impl Feed {
         let mut table = table.lock();
         splitter.split(bytes, |piece| match piece {
             MessagePiece::Message(message) if self.is_waiting => {
+                if self.waiting.is_empty() {
+                    // In one piece: what grows leaves behind as much as it takes.
+                    self.waiting.reserve_exact(bytes.len());
+                }
                 self.waiting.extend_from_slice(message);
                 self.waiting.push(0);
             }

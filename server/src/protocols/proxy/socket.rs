@@ -1,10 +1,15 @@
 //! The socket of Metric Proxy's clients: reads their messages, and answers nothing.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
 use telem_ingest::counters::{Feed, FeedEvent};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{Semaphore, watch};
 
 use super::live::ProxyLive;
@@ -16,9 +21,14 @@ use crate::protocol::{ByteStream, ValueClient, ValueService};
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// A connection that sends so many messages in a row that cannot be taken is no client.
 pub const REFUSALS_MAX: u32 = 1_000;
-/// Room for what one read brings: of a client that sends little, and of one that sends much.
-const LITTLE: usize = 4 << 10;
-const MUCH: usize = 64 << 10;
+/// Most that one read brings.
+const READ_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where reads of all connections go: what one brings is taken before another one reads on this thread. Thousands of
+    /// clients that are silent take none.
+    static ROOM: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into());
+}
 
 /// Takes what clients send.
 #[derive(Debug)]
@@ -84,25 +94,23 @@ impl ValueConnection {
             tracing::warn!("a client of Metric Proxy was turned away: this database is served read-only");
             return;
         }
-        let mut room = vec![0; LITTLE];
         loop {
+            let before = self.feed.taken();
             let read = tokio::select! {
                 // What is on its way already is taken before the end.
                 biased;
-                read = stream.read(&mut room) => read,
+                read = poll_fn(|context| self.poll_take(&mut stream, context)) => read,
                 () = stop(&mut stopping) => return,
                 () = stop(&mut dismissed) => return,
             };
-            let length = match read {
-                Ok(0) => return,
-                Ok(length) => length,
+            let (length, mut events) = match read {
+                Ok((0, _)) => return,
+                Ok(taken) => taken,
                 Err(error) => {
                     tracing::debug!(%error, "a connection of a client of Metric Proxy ended");
                     return;
                 }
             };
-            let before = self.feed.taken();
-            let mut events = self.feed.take(&room[..length], &self.live.table);
             loop {
                 let told = self.hear(events).await;
                 if !self.feed.is_waiting() {
@@ -120,14 +128,25 @@ impl ValueConnection {
                 tracing::warn!("{REFUSALS_MAX} messages in a row could not be taken; the connection is ended");
                 return;
             }
-            if length == MUCH {
+            if length == READ_MAX {
                 // A client that sends without a pause must not keep others waiting that ask.
                 tokio::task::yield_now().await;
             }
-            if length == room.len() && room.len() < MUCH {
-                room.resize((room.len() * 2).min(MUCH), 0);
-            }
         }
+    }
+
+    /// Reads once, and takes what came: how many bytes, none where the client hung up, and what they brought beside values.
+    fn poll_take(
+        &mut self,
+        stream: &mut Box<dyn ByteStream>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(usize, Vec<FeedEvent>)>> {
+        ROOM.with_borrow_mut(|room| {
+            let mut read = ReadBuf::new(room);
+            ready!(Pin::new(stream).poll_read(context, &mut read))?;
+            let bytes = read.filled();
+            Poll::Ready(Ok((bytes.len(), self.feed.take(bytes, &self.live.table))))
+        })
     }
 
     /// The lane of the job that the client named, if it did.
