@@ -32,6 +32,7 @@ use crate::memtable::{Memtable, SAMPLE_BYTES, SparePages};
 use crate::meta::{Meta, MetaChange, MetricMeta, SeriesOwner};
 use crate::options::Options;
 use crate::recover::RecoveryReport;
+use crate::retention::Retention;
 use crate::sample::SampleBatch;
 use crate::segment::{self, CacheFigures, Segment, SegmentCache};
 use crate::series::{SeriesId, SeriesKey};
@@ -408,6 +409,11 @@ impl Db {
 
     pub fn is_read_only(&self) -> bool {
         self.inner.write.is_none()
+    }
+
+    /// What is kept.
+    pub fn retention(&self) -> Retention {
+        self.inner.options.retention
     }
 
     /// # Errors

@@ -1,5 +1,6 @@
 """What a running Metric Proxy answered, asked of telem; and its pages in a real browser."""
 
+import http.client
 import json
 import os
 import pathlib
@@ -237,3 +238,105 @@ def test_what_is_kept_is_answered_alike_after_a_kill(tmp_path, monkeypatch):
             run_cases.check(case, *answer, names, False)
     finally:
         second.stop()
+
+
+def answer_to(base, target, method="GET", **headers):
+    """Status, type and text of the answer to a request whose target is sent as it stands."""
+    place = base.removeprefix("http://")
+    headers = {"Host": place, "Connection": "close", **headers}
+    lines = [f"{method} {target} HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items())]
+    with socket.create_connection(place.split(":"), timeout=PATIENCE_S) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        return answer.status, answer.getheader("content-type"), answer.read().decode()
+
+
+def refusal(operation):
+    text = json.dumps({"operation": operation, "success": False}, separators=(",", ":"))
+    return 400, "application/json; charset=utf-8", text
+
+
+def test_what_makes_the_original_fail_is_answered(proxy):
+    """Its defect 14: each of these is status 500 there."""
+    base, _ = proxy
+    missing = lambda name: refusal(f"Error parsing parameters: the parameter '{name}' is missing")
+    for target, name in {
+        "/push": "key",
+        "/push?doc=d": "key",
+        "/set": "key",
+        "/set?value=1": "key",
+        "/set?key=k": "value",
+        "/accumulate?value=1": "key",
+        "/accumulate?key=k": "value",
+    }.items():
+        assert answer_to(base, target) == missing(name), target
+    for method, target in [("GET", "*"), ("OPTIONS", "*"), ("GET", "job"), ("GET", "//job")]:
+        assert answer_to(base, target, method) == (404, None, ""), (method, target)
+    status, kind, text = answer_to(base, f"{base}/job/list")
+    assert (status, kind) == (200, "application/json; charset=utf-8")
+    assert [job["jobid"] for job in json.loads(text)][0] == "main"
+    assert answer_to(base, f"{base}/push") == missing("key")
+
+
+def test_the_size_of_a_trace_and_its_rhythms_are_answered_as_by_the_successor(proxy):
+    base, path = proxy
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        for message in (
+            {"JobDesc": {"jobid": "j", "command": "c", "size": 1, "nodelist": "", "partition": "", "cluster": "",
+                         "run_dir": "", "start_time": 0, "end_time": 0}},
+            {"Desc": {"name": "c", "doc": "", "ctype": {"Counter": {"ts": 0, "value": 0.0}}}},
+            {"Value": {"name": "c", "value": {"Counter": {"ts": 1, "value": 2.0}}}},
+        ):
+            client.sendall(json.dumps(message).encode() + b"\0")
+        until(lambda: answer_to(base, "/trace/size?jobid=j")[0] == 200 and get(f"{base}/trace/size?jobid=j")[0] > 0)
+        # Bytes, and how many they may be; both are whole numbers.
+        size, most = json.loads(answer_to(base, "/trace/size/?jobid=j")[2])
+        assert type(size) is int and 0 < size < most == 2**53 - 1
+        listed = lambda: next(trace["size"] for trace in get(f"{base}/trace/list") if trace["desc"]["jobid"] == "j")
+        assert listed() >= size
+    assert answer_to(base, "/trace/size") == refusal("No job GET parameter passed")
+    assert answer_to(base, "/trace/size?jobid=no") == refusal("No such jobid no")
+    for call in ("/trace/ftio", "/model/ftio"):
+        assert answer_to(base, call) == refusal("A GET parameter for a reference jobid must be passed")
+        assert answer_to(base, f"{call}?jobid=no") == refusal("No such jobid")
+
+
+# As Prometheus asks.
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+
+
+def test_metrics_are_open_metrics_for_who_accepts_that(proxy):
+    base, _ = proxy
+    for call in (
+        "/push?key=steps_total&doc=Steps%20%22done%22",
+        "/accumulate?key=steps_total&value=3",
+        "/push?key=plain{a=%22b%22}&doc=p",
+    ):
+        assert get(base + call)["success"], call
+    status, kind, text = answer_to(base, "/metrics", Accept=OPEN_METRICS)
+    assert (status, kind) == (200, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+    assert text.endswith("\n# EOF\n") and text.count("# EOF") == 1
+    assert '# HELP steps Steps \\"done\\"\n# TYPE steps counter\nsteps_total 3\n' in text
+    assert '# TYPE plain unknown\nplain{a="b"} 0\n' in text
+    # Families stand together, and a counter's samples end as its type wants.
+    family, kinds = None, {}
+    for line in text.splitlines()[:-1]:
+        assert line, "no empty lines"
+        if line.startswith("# HELP "):
+            family = line.split(" ")[2]
+            assert family not in kinds, f"{family} stands there twice"
+        elif line.startswith("# TYPE "):
+            _, _, named, kinds[named] = line.split(" ")
+            assert named == family
+        else:
+            name = re.match(r"[a-zA-Z_:][a-zA-Z0-9_:]*", line)[0]
+            assert name == family + ("_total" if kinds[family] == "counter" else ""), line
+            float(line.rsplit(" ", 1)[1])
+    assert set(kinds.values()) == {"counter", "gauge", "unknown"}
+    for accept in ({}, {"Accept": "text/plain"}, {"Accept": "*/*"}):
+        status, kind, text = answer_to(base, "/metrics", **accept)
+        assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        assert "# EOF" not in text and '# TYPE steps_total counter\nsteps_total 3\n' in text
+    assert answer_to(base, "/metrics?exact=true", Accept=OPEN_METRICS)[1] == "text/plain; charset=utf-8"

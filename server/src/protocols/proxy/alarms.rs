@@ -357,6 +357,11 @@ struct ShownAlarm {
     current: f64,
     active: bool,
     pretty: String,
+    /// Seconds that the condition must hold; not told where it is none.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    hold_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clear: Option<f64>,
 }
 
 async fn list(Of((live, alarms)): PartState<ProxyAlarms>, which: Which) -> Response {
@@ -373,7 +378,7 @@ async fn list(Of((live, alarms)): PartState<ProxyAlarms>, which: Which) -> Respo
 }
 
 fn show(live: &ProxyLive, alarm: &Alarm, reading: Option<CounterReading>) -> ShownAlarm {
-    let AlarmDefinition { name, metric, condition, .. } = &alarm.definition;
+    let AlarmDefinition { name, metric, condition, hold_s, clear, .. } = &alarm.definition;
     let doc = reading.as_ref().map(|reading| Arc::clone(&reading.doc)).unwrap_or_default();
     let told = match reading.as_ref().map(|reading| reading.value) {
         Some(CounterValue::Counter(value)) => format!("{} {value} COUNTER", live.now_ms().saturating_mul(1_000)),
@@ -394,6 +399,8 @@ fn show(live: &ProxyLive, alarm: &Alarm, reading: Option<CounterReading>) -> Sho
         current: finite(reading.as_ref().map_or(0.0, value_of)),
         active: alarm.is_raised(),
         pretty: format!("{name} : {metric} ({doc}) = {told} {condition}"),
+        hold_s: Some(*hold_s).filter(|hold_s| *hold_s > 0.0),
+        clear: *clear,
     }
 }
 

@@ -33,7 +33,12 @@ const PAGES: [ProxyPage; 10] = [
 ];
 const TEMPLATE: &str = include_str!("assets/page.html");
 const STYLE: &str = include_str!("assets/page.css");
-const SCRIPT: &str = include_str!("assets/page.js");
+/// Modules, by the names under which they import each other.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("/proxy_page.js", include_str!("assets/page.js")),
+    ("/proxy_parts.js", include_str!("assets/parts.js")),
+    ("/proxy_chart.js", include_str!("assets/chart.js")),
+];
 /// As of the built-in page: its own files, its own server, and no markup made of text.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; \
@@ -42,9 +47,10 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 
 /// Every page but `/`, which is the built-in page's at the common port.
 pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let files = Router::new()
-        .route("/proxy_page.css", get(async || file("text/css; charset=utf-8", STYLE.to_owned())))
-        .route("/proxy_page.js", get(async || file("text/javascript; charset=utf-8", SCRIPT.to_owned())));
+    let style = Router::new().route("/proxy_page.css", get(async || file("text/css; charset=utf-8", STYLE.to_owned())));
+    let files = SCRIPTS.iter().fold(style, |routes, (path, text)| {
+        routes.route(path, get(async || file("text/javascript; charset=utf-8", (*text).to_owned())))
+    });
     PAGES.iter().fold(files, |routes, page| {
         routes.route(&format!("/{}.html", page.name), get(async || file("text/html; charset=utf-8", document(page))))
     })
@@ -78,8 +84,61 @@ mod tests {
             assert!(!text.contains('{') || page.name == "doc", "{}: a placeholder stayed", page.name);
             assert!(!text.contains("http://") && !text.contains("https://"), "{}", page.name);
         }
-        for word in ["innerHTML", "insertAdjacentHTML", "document.write", "eval("] {
-            assert!(!SCRIPT.contains(word), "{word}");
+        for (path, script) in SCRIPTS {
+            for word in ["innerHTML", "insertAdjacentHTML", "document.write", "eval("] {
+                assert!(!script.contains(word), "{path}: {word}");
+            }
         }
+    }
+
+    #[test]
+    fn the_documentation_names_every_address_of_the_api() {
+        let documentation = include_str!("assets/doc.html");
+        for path in [
+            "job",
+            "job/list",
+            "metrics",
+            "push",
+            "set",
+            "accumulate",
+            "alarms",
+            "alarms/list",
+            "alarms/add",
+            "alarms/del",
+            "profiles",
+            "profiles/percmd",
+            "profiles/get",
+            "profiles/points",
+            "profiles/extrap",
+            "model/get",
+            "model/plot",
+            "model/download",
+            "model/ftio",
+            "trace/list",
+            "trace/metrics",
+            "trace/read",
+            "trace/plot",
+            "trace/json",
+            "trace/size",
+            "trace/ftio",
+            "queue/list",
+            "queue/model",
+            "join",
+            "join/list",
+            "join/multiple",
+            "pivot",
+            "topo",
+            "leave",
+            "period",
+            "remove",
+            "disconnect",
+            "joblist",
+            "percmd",
+            "get",
+        ] {
+            let is_named = |end: char| documentation.contains(&format!("/{path}{end}"));
+            assert!(['<', '?', ',', ' ', '.'].into_iter().any(is_named), "/{path}");
+        }
+        assert!(documentation.contains("COMMENT"), "of which /queue/model makes the command");
     }
 }

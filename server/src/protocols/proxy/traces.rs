@@ -48,6 +48,8 @@ pub const TRACE_POINTS_MAX: usize = 10_000;
 pub const TRACE_VALUES_MAX: usize = 2_000_000;
 /// About what the text of a counter in a profile takes, in bytes.
 const COUNTER_TEXT_BYTES: u64 = 100;
+/// The largest whole number that every reader of JSON takes exactly.
+const JSON_INTEGER_MAX: u64 = (1 << 53) - 1;
 const NO_JOB: &str = "No job GET parameter passed";
 const NO_FILTER: &str = "No filter GET parameter passed";
 /// What the change per second of a metric is called.
@@ -650,13 +652,15 @@ pub fn whole_text(live: &ProxyLive, trace: &Trace) -> telem_engine::Result<Strin
     Ok(serde_json::to_string(&WholeTrace { infos, metrics }).unwrap_or_default())
 }
 
+/// As the successor of the original: how many bytes a trace takes, and how many it may.
 async fn size(Of(live): ProxyState, RequestParams(params): RequestParams) -> Response {
-    let Some(id) = params.get("jobid").map(str::to_owned) else {
-        return reply::refused("A GET parameter jobid must be passed");
-    };
+    let Some(id) = params.get("jobid").map(str::to_owned) else { return reply::refused(NO_JOB) };
     reply::beside(live, move |live| match Trace::find(live, &id) {
-        Some(trace) => reply::json(&trace.info(live, sample_bytes(live)).size),
-        None => reply::refused(&format!("Failed to get {id}")),
+        Some(trace) => {
+            let most = live.state.db.retention().bytes.unwrap_or(JSON_INTEGER_MAX);
+            reply::json(&(trace.info(live, sample_bytes(live)).size, most))
+        }
+        None => reply::refused(&format!("No such jobid {id}")),
     })
     .await
 }

@@ -86,6 +86,8 @@ async fn an_alarm_is_watched_at_ticks_and_not_when_somebody_asks() {
     let seat = proxy.join("j", "./app", 1).await;
     proxy.set(&seat, "g", 1.0);
     assert!(add(&proxy, "a", "main", "g", r#""operation": ">", "value": 5, "for": 2, "clear": 3"#).await.0);
+    let shown = &proxy.get("/alarms/list").await["main"][0];
+    assert_eq!((shown["for"].as_f64(), shown["clear"].as_f64()), (Some(2.0), Some(3.0)));
     for (value, raised) in [(6.0, 0), (6.0, 0), (7.0, 1), (4.0, 1), (3.0, 0), (6.0, 0), (f64::NAN, 0), (6.0, 0)] {
         proxy.set(&seat, "g", value);
         let before = names(&proxy, "/alarms", "main").await;

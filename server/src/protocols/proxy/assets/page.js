@@ -1,163 +1,138 @@
-// The pages at the addresses of Metric Proxy. Every text that a client sent becomes a text node, never markup.
+// The pages at the addresses of Metric Proxy, by their names.
+
+import { chart } from "./proxy_chart.js";
+import {
+  ask, box, choice, clock, day, duration, element, every, filtered, link, moment, number, outcome, parameters, put,
+  remember, say, table, unitChoice, withQuery,
+} from "./proxy_parts.js";
 
 const view = document.getElementById("view");
-const note = document.getElementById("note");
-const SVG = "http://www.w3.org/2000/svg";
+// Metrics that are offered while somebody types.
+const OFFERED_MAX = 5000;
+// How many times the largest size a model is projected at most.
+const PROJECTION_MAX = 64;
+// How long lists of traces and their metrics count, where the samples of one are asked for all the time.
+const LISTS_MS = 10_000;
+// Places of a model's curve.
+const CURVE_POINTS = 200;
 
-// An element with properties and children; children are nodes or texts.
-function element(name, properties = {}, ...children) {
-  const made = document.createElement(name);
-  Object.assign(made, properties);
-  made.append(...children);
-  return made;
-}
-
-function drawing(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, String(value));
-  made.append(...children);
-  return made;
-}
-
-// What a path answers. An error of the server is an Error with its words.
-async function ask(path, body) {
-  const options = body === undefined
-    ? {}
-    : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30_000) });
-  const text = await answer.text();
-  let value;
-  try {
-    value = JSON.parse(text);
-  } catch {
-    throw new Error(`${answer.status}: ${text.slice(0, 200)}`);
-  }
-  if (!answer.ok) throw new Error(value.operation ?? value.error?.message ?? `status ${answer.status}`);
-  return value;
-}
-
-const withQuery = (path, params) => `${path}?${new URLSearchParams(params)}`;
-const parameters = new URLSearchParams(location.search);
-
-function say(error) {
-  note.textContent = error === undefined ? "" : String(error.message ?? error);
-}
-
-// Does it now and again, but not while the tab is hidden.
-function every(seconds, what) {
-  const once = async () => {
-    if (!document.hidden) {
-      try {
-        await what();
-        say();
-      } catch (error) {
-        say(error);
-      }
-    }
-    setTimeout(once, seconds * 1000);
-  };
-  return once();
-}
-
-function table(headings, rows) {
-  const head = headings.map(([name, kind]) => element("th", { className: kind ?? "", scope: "col" }, name));
-  const lines = rows.map((cells) =>
-    element("tr", {}, ...cells.map((cell, at) => element("td", { className: headings[at][1] ?? "" }, cell))));
-  return element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
-}
-
-function number(value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "";
-  const size = Math.abs(value);
-  return size !== 0 && (size >= 1e15 || size < 1e-4) ? value.toExponential(4) : String(Number(value.toPrecision(12)));
-}
-
-const time = (ms) => (ms ? new Date(ms).toLocaleString() : "");
-const link = (href, text) => element("a", { href }, text);
+const byName = (one, other) => (one < other ? -1 : one > other ? 1 : 0);
+const isSum = (id) => id === "main" || id.startsWith("Node: ");
 
 const DESCRIPTION = [
   ["jobid", "Job"], ["command", "Command"], ["size", "Size"], ["nodelist", "Nodes"], ["partition", "Partition"],
   ["cluster", "Cluster"], ["run_dir", "Run directory"], ["start_time", "Start"], ["end_time", "End"],
 ];
 
-const shown = (desc, field) => (field.endsWith("_time") ? time(desc[field]) : String(desc[field] ?? ""));
+const shown = (desc, field) => (field.endsWith("_time") ? moment(desc[field]) : String(desc[field] ?? ""));
+// What a choice of jobs calls one.
+const called = (desc) => (desc.command ? `${desc.jobid} : ${desc.command}` : desc.jobid);
 
-function counterCells({ name, doc, ctype }) {
-  if (ctype.Counter) return [name, doc, number(ctype.Counter.value), "", ""];
-  const { min, max, hits, total } = ctype.Gauge;
-  return hits ? [name, doc, number(total / hits), number(min), number(max)] : [name, doc, "never set", "", ""];
+function links(...pairs) {
+  return element("div", { className: "links" }, ...pairs.map(([href, text]) => link(href, text)));
 }
 
-const COUNTER_HEADINGS = [["Name"], ["Documentation"], ["Value", "number"], ["Least", "number"], ["Greatest", "number"]];
+const COUNTERS = {
+  headings: [
+    ["Name", "long"], ["Documentation", "long"], ["Value", "number"], ["Least", "number"], ["Greatest", "number"],
+  ],
+  name: (counter) => counter.name,
+  none: "This job counts nothing yet.",
+  make: ({ name, doc, ctype }) => {
+    if (ctype.Counter) return [name, doc, number(ctype.Counter.value), "", ""];
+    const { min, max, hits, total } = ctype.Gauge;
+    return hits ? [name, doc, number(total / hits), number(min), number(max)] : [name, doc, "never set", "", ""];
+  },
+};
 
-// A field that filters the rows of the table behind it.
-function filtered(make) {
-  const field = element("input", { type: "search", placeholder: "part of a name" });
-  const place = element("div");
-  const show = () => place.replaceChildren(make(field.value.toLowerCase()));
-  field.addEventListener("input", show);
-  show();
-  return { node: element("div", {}, element("form", {}, element("label", {}, "Filter", field)), place), show };
-}
-
-// Lines of [x, y] pairs in one chart, and points over them.
-function chart({ lines, points = [], x, label }) {
-  const all = [...lines.flat(), ...points].filter(([a, b]) => Number.isFinite(a) && Number.isFinite(b));
-  const picture = drawing("svg", { viewBox: "0 0 1000 300", role: "img", "aria-label": label });
-  if (all.length === 0) {
-    picture.append(drawing("text", { x: 20, y: 40 }, "no samples"));
-    return picture;
-  }
-  const reach = (at) => {
-    const values = all.map((pair) => pair[at]);
-    const [least, greatest] = values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
-    return least === greatest ? [least - 0.5, greatest + 0.5] : [least, greatest];
+// What a job is, and what it counts.
+function jobParts(list) {
+  const [description, heading] = [element("div"), element("h2")];
+  const show = ({ desc, counters }) => {
+    const rows = DESCRIPTION.map(([field, name]) => [name, shown(desc, field)]);
+    if (desc.start_time && desc.end_time) rows.push(["Duration", duration(desc.end_time - desc.start_time)]);
+    put(description, table([["Field"], ["Value"]], rows.filter(([, value]) => value !== ""), "pairs"));
+    heading.textContent = counters.length === 1 ? "1 counter or gauge" : `${counters.length} counters and gauges`;
+    list.show(counters.sort((a, b) => byName(a.name, b.name)));
   };
-  const [[x0, x1], [y0, y1]] = [reach(0), reach(1)];
-  const px = (v) => 90 + ((v - x0) / (x1 - x0)) * 890;
-  const py = (v) => 270 - ((v - y0) / (y1 - y0)) * 250;
-  picture.append(drawing("path", { class: "axis", d: "M90 20V270H980", fill: "none" }));
-  for (const part of [0, 0.5, 1]) {
-    const [vx, vy] = [x0 + part * (x1 - x0), y0 + part * (y1 - y0)];
-    picture.append(drawing("text", { x: px(vx), y: 290, "text-anchor": part === 1 ? "end" : "middle" }, x(vx)));
-    picture.append(drawing("text", { x: 84, y: py(vy) + 4, "text-anchor": "end" }, number(Number(vy.toPrecision(4)))));
-  }
-  for (const line of lines) {
-    let path = "";
-    let isOpen = false;
-    for (const [a, b] of line) {
-      const isThere = Number.isFinite(a) && Number.isFinite(b);
-      if (isThere) path += `${isOpen ? "L" : "M"}${px(a).toFixed(1)} ${py(b).toFixed(1)}`;
-      isOpen = isThere;
+  return { nodes: [description, heading, list.node], show };
+}
+
+async function liveJob(id) {
+  const job = jobParts(filtered(COUNTERS));
+  const heading = element("h2", {}, id);
+  const parts = [heading,
+    links([withQuery("metrics", { job: id }), "as text for Prometheus"], [withQuery("job", { job: id }), "as JSON"],
+      [withQuery("trace.html", { jobid: id }), "over time"]),
+    ...job.nodes];
+  const isOver = async () => (await ask("profiles")).some((desc) => desc.jobid === id);
+  view.replaceChildren(heading);
+  return every(1, async () => {
+    try {
+      job.show(await ask(withQuery("job", { job: id })));
+    } catch (error) {
+      if (!(await isOver())) throw error;
+      view.replaceChildren(heading, element("p", {}, "This job is over. ",
+        link(withQuery("job_view.html", { profile: id }), "What it counted"), " was kept."));
+      return false;
     }
-    picture.append(drawing("path", { class: "line", d: path }));
-  }
-  for (const [a, b] of points) picture.append(drawing("circle", { class: "point", cx: px(a), cy: py(b), r: 4 }));
-  return picture;
+    if (!job.nodes[0].isConnected) view.replaceChildren(...parts);
+    return true;
+  });
 }
 
-function choice(label, options, chosen, changed) {
-  const field = element("select", {}, ...options.map((option) => element("option", { value: option }, option)));
-  if (options.includes(chosen)) field.value = chosen;
-  field.addEventListener("change", () => changed(field.value));
-  return { field, node: element("label", {}, label, field) };
+async function finishedJob(id) {
+  const start = parameters.get("start");
+  const query = { jobid: id, ...(start === null ? {} : { start }) };
+  const [profile, all] = await Promise.all([
+    ask(withQuery("profiles/get", query)), ask(withQuery("profiles", { runs: "all" })),
+  ]);
+  const runs = all.filter((desc) => desc.jobid === id);
+  const others = runs.filter((desc) => desc.start_time !== profile.desc.start_time);
+  const job = jobParts(filtered(COUNTERS));
+  job.show(profile);
+  const more = others.length === 0 ? [] : [element("p", {}, "Other runs of this job began at ",
+    ...others.flatMap((desc, at) => [
+      at ? ", " : "",
+      link(withQuery("job_view.html", { profile: id, start: desc.start_time }), moment(desc.start_time) || "no time"),
+    ]), ".")];
+  view.replaceChildren(element("h2", {}, id),
+    links([withQuery("profiles/get", query), "as JSON"], [withQuery("trace.html", { jobid: id }), "over time"],
+      [withQuery("model.html", { jobid: id }), "models of its command"]),
+    ...more, ...job.nodes);
 }
 
-// What of the choice is in the address, so that it can be sent to others.
-function remember(params) {
-  for (const [key, value] of Object.entries(params)) parameters.set(key, value);
-  history.replaceState(null, "", `?${parameters}`);
+function condition(alarm) {
+  const [[operator, limit]] = Object.entries(alarm.operator);
+  const sign = { More: ">", Less: "<", Equal: "=" }[operator] ?? operator;
+  const held = alarm.for ? ` for ${number(alarm.for)} s` : "";
+  const clear = alarm.clear === undefined ? "" : `, until ${number(alarm.clear)}`;
+  return `${sign} ${number(limit)}${held}${clear}`;
 }
 
 const pages = {
   index() {
+    const place = element("div");
+    view.replaceChildren(
+      element("p", {},
+        "This server takes what clients of Metric Proxy count, keeps it, and answers at Metric Proxy's addresses. ",
+        link("doc.html", "The API documentation"), " names them all."),
+      place);
     return every(5, async () => {
-      const [jobs, raised] = await Promise.all([ask("job/list"), ask("alarms")]);
+      const paths = ["job/list", "alarms", "profiles", "topo"];
+      const [jobs, raised, over, edges] = await Promise.all(paths.map((path) => ask(path)));
       const alarms = Object.values(raised).flat();
-      view.replaceChildren(
-        element("p", {}, `${jobs.length} live, sums included. `, link("jobs.html", "Jobs")),
-        element("p", { className: alarms.length ? "raised" : "" },
-          alarms.length ? `${alarms.length} alarms are raised. ` : "No alarm is raised. ", link("alarms.html", "Alarms")),
+      const children = edges.filter(([parent, child]) => parent !== child);
+      const lost = children.filter((edge) => edge[2] === "lost").length;
+      put(place,
+        table([["What"], ["How many", "number"], [""]], [
+          ["Live jobs", String(jobs.filter(({ jobid }) => !isSum(jobid)).length), link("jobs.html", "Jobs")],
+          ["Finished jobs", String(over.length), link("profiles.html", "Profiles")],
+          ["Raised alarms", element("span", { className: alarms.length ? "raised" : "" }, String(alarms.length)),
+            link("alarms.html", "Alarms")],
+          ["Proxies below this one", lost ? element("span", { className: "raised" }, `${children.length}, ${lost} lost`)
+            : String(children.length), link("topology.html", "Proxy Topology")],
+        ], "pairs"),
         element("ul", {}, ...alarms.map((alarm) => element("li", {}, alarm.pretty))));
     });
   },
@@ -165,232 +140,318 @@ const pages = {
   jobs() {
     return every(10, async () => {
       const jobs = await ask("job/list");
-      const headings = [["Job"], ["As text"], ["As JSON"], ["Command"], ["Size", "number"], ["Nodes"], ["Partition"],
-        ["Cluster"], ["Run directory"], ["Start"]];
+      // The sums first, then the youngest.
+      jobs.sort((a, b) => isSum(b.jobid) - isSum(a.jobid) || b.start_time - a.start_time || byName(b.jobid, a.jobid));
+      const headings = [["Job", "name"], ["Also as"], ["Command", "long"], ["Size", "number"], ["Nodes"], ["Partition"],
+        ["Cluster"], ["Run directory", "long"], ["Start", "time"]];
       const rows = jobs.map((desc) => [
         link(withQuery("job_view.html", { job: desc.jobid }), desc.jobid),
-        link(withQuery("metrics", { job: desc.jobid }), "text"), link(withQuery("job", { job: desc.jobid }), "JSON"),
+        links([withQuery("metrics", { job: desc.jobid }), "text"], [withQuery("job", { job: desc.jobid }), "JSON"]),
         ...["command", "size", "nodelist", "partition", "cluster", "run_dir", "start_time"].map((f) => shown(desc, f)),
       ]);
-      view.replaceChildren(table(headings, rows));
+      put(view, table(headings, rows));
     });
   },
 
   job_view() {
     const profile = parameters.get("profile");
-    const id = profile ?? parameters.get("job") ?? "main";
-    let last;
-    let list;
-    const read = async () => {
-      last = profile === null
-        ? await ask(withQuery("job", { job: id }))
-        : await ask(withQuery("profiles/get", { jobid: id }));
-      last.counters.sort((a, b) => (a.name < b.name ? -1 : 1));
-      const desc = table([["Field"], ["Value"]], DESCRIPTION.map(([field, name]) => [name, shown(last.desc, field)]));
-      list ??= filtered((part) => table(COUNTER_HEADINGS,
-        last.counters.filter((c) => c.name.toLowerCase().includes(part)).slice(0, 5000).map(counterCells)));
-      list.show();
-      view.replaceChildren(element("h2", {}, id), desc, element("h2", {}, `${last.counters.length} counters and gauges`), list.node);
-    };
-    return profile === null ? every(1, async () => {
-      // Who types a filter keeps the field.
-      const isTyping = document.activeElement?.type === "search";
-      if (!isTyping || !last) await read();
-      else {
-        last = await ask(withQuery("job", { job: id }));
-        list.show();
-      }
-    }) : read();
+    return profile === null ? liveJob(parameters.get("job") ?? "main") : finishedJob(profile);
   },
 
-  async alarms() {
-    const jobs = await ask("job");
-    const byId = new Map(jobs.map((job) => [job.desc.jobid, job.counters.map((c) => c.name).sort()]));
-    const metrics = element("datalist", { id: "metrics" });
-    const fill = (id) =>
-      metrics.replaceChildren(...(byId.get(id) ?? []).slice(0, 5000).map((value) => element("option", { value })));
-    const name = element("input", { name: "name", required: true });
-    const job = choice("Job", [...byId.keys()], "main", fill);
-    const metric = element("input", { name: "metric", required: true });
-    metric.setAttribute("list", "metrics");
-    const operation = choice("Is", [">", "<", "="], ">", () => {});
-    const limit = element("input", { type: "number", step: "any", required: true });
-    const held = element("input", { type: "number", step: "any", min: 0, placeholder: "0" });
-    const form = element("form", {}, element("label", {}, "Name", name), job.node, element("label", {}, "Metric", metric),
-      operation.node, element("label", {}, "Value", limit), element("label", {}, "For (seconds)", held),
-      element("button", {}, "Add alarm"), metrics);
-    fill(job.field.value);
+  alarms() {
+    const offered = element("datalist", { id: "metrics" });
+    // What may be watched: a counter that is still 0, too.
+    const offer = async (id) => {
+      const { counters } = await ask(withQuery("job", { job: id }));
+      const names = counters.map((counter) => counter.name).sort();
+      offered.replaceChildren(...names.slice(0, OFFERED_MAX).map((value) => element("option", { value })));
+    };
+    const field = (label, properties) => {
+      const input = element("input", properties);
+      return { input, node: element("label", {}, label, input) };
+    };
+    const figure = { type: "number", step: "any" };
+    const name = field("Name", { required: true });
+    const job = choice("Job", [["main"]], "main", (id) => came.of(() => offer(id)));
+    const metric = field("Metric", { required: true, className: "long" });
+    metric.input.setAttribute("list", "metrics");
+    const signs = [[">", "> more than"], ["<", "< less than"], ["=", "= equal to"]];
+    const operation = choice("Is", signs, ">", () => {});
+    const limit = field("Value", { ...figure, required: true });
+    const held = field("For (seconds)", { ...figure, min: 0, placeholder: "0" });
+    const clear = field("Ends at", { ...figure, placeholder: "the same" });
+    const came = outcome();
+    const form = element("form", {},
+      name.node, job.node, metric.node, operation.node, limit.node, held.node, clear.node,
+      element("button", {}, "Add alarm"), offered);
     const [raisedPlace, allPlace] = [element("div"), element("div")];
+    const headings = [["Job", "name"], ["Name", "long"], ["Metric", "long"], ["Raised when"], ["Now", "number"]];
     const show = async () => {
       const [raised, all] = await Promise.all([ask("alarms"), ask("alarms/list")]);
-      const rows = (lists, more) => Object.entries(lists).flatMap(([id, alarms]) => alarms.map((alarm) => {
-        const [[operator, value]] = Object.entries(alarm.operator);
-        const sign = { More: ">", Less: "<", Equal: "=" }[operator] ?? operator;
-        return [id, alarm.name, alarm.metric, `${sign} ${number(value)}`, number(alarm.current), ...more(id, alarm)];
-      }));
-      const headings = [["Job"], ["Name"], ["Metric"], ["Raised when"], ["Now", "number"]];
+      job.offer(Object.keys(all).sort((a, b) => isSum(b) - isSum(a) || byName(a, b)).map((id) => [id]));
+      const rows = (lists, more) => Object.entries(lists).flatMap(([id, alarms]) => alarms.map((alarm) =>
+        [id, alarm.name, alarm.metric, condition(alarm), number(alarm.current), ...more(id, alarm)]));
       const remove = (id, alarm) => {
         const button = element("button", { type: "button" }, "Delete");
-        button.addEventListener("click", async () => {
-          try {
-            await ask("alarms/del", { target: id, name: alarm.name });
-            await show();
-          } catch (error) {
-            say(error);
-          }
-        });
-        return [alarm.active ? element("span", { className: "raised" }, "raised") : "", button];
+        button.dataset.alarm = JSON.stringify([id, alarm.name]);
+        button.addEventListener("click", () => came.of(async () => {
+          const { operation: done } = await ask("alarms/del", { target: id, name: alarm.name });
+          await show();
+          return done;
+        }));
+        return [alarm.active ? element("span", { className: "raised" }, "raised") : "not raised", button];
       };
-      raisedPlace.replaceChildren(table(headings, rows(raised, () => [])));
-      allPlace.replaceChildren(table([...headings, ["State"], [""]], rows(all, remove)));
+      const list = (place, heads, cells, none) =>
+        put(place, cells.length ? table(heads, cells) : element("p", {}, none));
+      list(raisedPlace, headings, rows(raised, () => []), "No alarm is raised.");
+      list(allPlace, [...headings, ["State", "short"], ["", "short"]], rows(all, remove), "There is no alarm.");
     };
-    form.addEventListener("submit", async (event) => {
+    form.addEventListener("submit", (event) => {
       event.preventDefault();
-      try {
-        const seconds = held.value === "" ? {} : { for: Number(held.value) };
-        await ask("alarms/add", { name: name.value, target: job.field.value, metric: metric.value,
-          operation: operation.field.value, value: Number(limit.value), ...seconds });
-        say();
+      const optional = (key, { input }) => (input.value === "" ? {} : { [key]: Number(input.value) });
+      came.of(async () => {
+        const { operation: done } = await ask("alarms/add", {
+          name: name.input.value, target: job.field.value, metric: metric.input.value, operation: operation.field.value,
+          value: Number(limit.input.value), ...optional("for", held), ...optional("clear", clear),
+        });
+        for (const { input } of [name, metric, limit, held, clear]) input.value = "";
         await show();
-      } catch (error) {
-        say(error);
-      }
+        return done;
+      });
     });
-    view.replaceChildren(form, element("h2", {}, "Raised"), raisedPlace, element("h2", {}, "All"), allPlace);
+    view.replaceChildren(form, came.node, element("h2", {}, "Raised"), raisedPlace, element("h2", {}, "All"), allPlace);
+    came.of(() => offer("main"));
     return every(1, show);
   },
 
-  async profiles() {
-    const commands = Object.entries(await ask("profiles/percmd")).sort(([a], [b]) => (a < b ? -1 : 1));
-    const parts = commands.flatMap(([command, jobs]) => [
-      element("h2", {}, command),
-      table([["Job"], ["As JSON"], ["Model"], ["Size", "number"], ["Nodes"], ["Start"], ["End"]], jobs.map((desc) => [
-        link(withQuery("job_view.html", { profile: desc.jobid }), desc.jobid),
-        link(withQuery("profiles/get", { jobid: desc.jobid }), "JSON"),
-        link(withQuery("model.html", { jobid: desc.jobid }), "model"),
-        String(desc.size), desc.nodelist, time(desc.start_time), time(desc.end_time)])),
-    ]);
-    view.replaceChildren(...(parts.length ? parts : [element("p", {}, "No job has ended yet.")]));
-  },
-
-  async trace() {
-    const traces = await ask("trace/list");
-    const ids = traces.map((trace) => trace.desc.jobid);
-    if (ids.length === 0) return view.replaceChildren(element("p", {}, "Nothing was recorded yet."));
-    let id = parameters.get("jobid") ?? ids[0];
-    if (!ids.includes(id)) id = ids[0];
-    const [place, metricPlace] = [element("div"), element("span")];
-    const derive = element("input", { type: "checkbox", checked: parameters.get("derivate") === "true" });
-    let filter = parameters.get("filter");
+  profiles() {
+    const place = element("div");
+    const isAll = () => parameters.get("runs") === "all";
     const show = async () => {
-      if (!filter) return place.replaceChildren(element("p", {}, "This job has no metric with data."));
-      const line = await ask("trace/plot", { jobid: id, filter, derivate: derive.checked });
-      const end = line.length ? line[line.length - 1][0] : 0;
-      const x = (at) => (end > 1e9 ? new Date(at * 1000).toLocaleTimeString() : number(at));
-      const what = derive.checked ? `${filter} a second` : filter;
-      place.replaceChildren(element("h2", {}, what), chart({ lines: [line], x, label: `${what} over time` }));
+      const commands = Object.entries(await ask(isAll() ? "profiles/percmd?runs=all" : "profiles/percmd"));
+      const headings = [["Job", "name"], ["Also as"], ["Size", "number"], ["Nodes"], ["Partition"], ["Cluster"],
+        ["Run directory", "long"], ["Start", "time"], ["End", "time"]];
+      const fields = ["size", "nodelist", "partition", "cluster", "run_dir", "start_time", "end_time"];
+      const parts = commands.sort(([a], [b]) => byName(a, b)).flatMap(([command, jobs]) => [
+        element("h2", {}, command || "Without a command"),
+        table(headings, jobs.map((desc) => {
+          const start = isAll() ? { start: desc.start_time } : {};
+          return [
+            link(withQuery("job_view.html", { profile: desc.jobid, ...start }), desc.jobid),
+            links([withQuery("profiles/get", { jobid: desc.jobid, ...start }), "JSON"],
+              [withQuery("model.html", { jobid: desc.jobid }), "model"],
+              [withQuery("trace.html", { jobid: desc.jobid }), "trace"]),
+            ...fields.map((field) => shown(desc, field)),
+          ];
+        })),
+      ]);
+      put(place, ...(parts.length ? parts : [element("p", {}, "No job has ended yet.")]));
     };
-    const metrics = async () => {
-      const names = (await ask(withQuery("trace/metrics", { job: id }))).sort();
-      if (!names.includes(filter)) filter = names[0];
-      metricPlace.replaceChildren(choice("Metric", names, filter, async (chosen) => {
-        filter = chosen;
-        remember({ jobid: id, filter });
-        await show();
-      }).node);
-    };
-    const jobs = choice("Job", ids, id, async (chosen) => {
-      id = chosen;
-      try {
-        await metrics();
-        remember({ jobid: id, filter: filter ?? "" });
-        await show();
-      } catch (error) {
-        say(error);
-      }
-    });
-    derive.addEventListener("change", () => {
-      remember({ derivate: String(derive.checked) });
+    const all = box("Earlier runs of a job, too", isAll(), (isWanted) => {
+      remember({ runs: isWanted ? "all" : "latest" });
       show().catch(say);
     });
-    await metrics();
-    view.replaceChildren(element("form", {}, jobs.node, metricPlace,
-      element("label", { className: "box" }, derive, "Derive")), place);
-    return every(2, show);
+    view.replaceChildren(element("form", {}, all.node), place);
+    return every(10, show);
+  },
+
+  trace() {
+    const picture = chart();
+    const [heading, about] = [element("h2"), element("p", { className: "links" })];
+    let asked = 0;
+    let listedAt = -Infinity;
+    let traces = [];
+    let names = [];
+    let id = parameters.get("jobid");
+    let filter = parameters.get("filter");
+    const derived = () => derive.field.checked;
+    const redraw = () => show().catch(say);
+    const flag = (key) => (isOn) => {
+      remember({ [key]: String(isOn) });
+      redraw();
+    };
+    const jobs = choice("Job", [], id, (chosen) => {
+      id = chosen;
+      listedAt = -Infinity;
+      remember({ jobid: id });
+      redraw();
+    });
+    const metrics = choice("Metric", [], filter, (chosen) => {
+      filter = chosen;
+      remember({ jobid: id, filter });
+      redraw();
+    });
+    const derive = box("Derive (change a second)", parameters.get("derivate") === "true", flag("derivate"));
+    const relative = box("Seconds since the start", parameters.get("relative") === "true", flag("relative"));
+    const unit = unitChoice(redraw);
+    const form = element("form", {}, jobs.node, metrics.node, unit.node, derive.node, relative.node);
+    const show = async () => {
+      // Of several questions that are under way the last one counts.
+      asked += 1;
+      const turn = asked;
+      if (performance.now() - listedAt > LISTS_MS) {
+        const listed = await ask("trace/list");
+        if (turn !== asked) return;
+        traces = listed.sort((a, b) => byName(a.desc.jobid, b.desc.jobid));
+        jobs.offer(traces.map(({ desc }) => [desc.jobid, called(desc)]));
+        if (!traces.some(({ desc }) => desc.jobid === id)) id = jobs.field.value;
+        const told = await ask(withQuery("trace/metrics", { job: id }));
+        if (turn !== asked) return;
+        names = told.sort();
+        metrics.offer(names.map((name) => [name]));
+        listedAt = names.length ? performance.now() : -Infinity;
+      }
+      const { size, lastwrite } = traces.find(({ desc }) => desc.jobid === id);
+      filter = names.includes(filter) ? filter : names[0];
+      if (filter === undefined) {
+        heading.textContent = "";
+        about.replaceChildren("This job has no metric with data yet.");
+        picture.show({ line: [], label: id });
+        return;
+      }
+      metrics.field.value = filter;
+      const line = await ask("trace/plot", { jobid: id, filter, derivate: derived() });
+      if (turn !== asked) return;
+      const begin = line.length ? line[0][0] : 0;
+      const end = line.length ? line[line.length - 1][0] : 0;
+      const isRelative = relative.field.checked;
+      const isLong = end - begin > 86400;
+      const x = (at) => {
+        if (isRelative) return `${number(Number(at.toPrecision(6)))} s`;
+        const date = new Date(at * 1000);
+        return isLong ? `${day(date).slice(5)} ${clock(date).slice(0, 5)}` : clock(date);
+      };
+      const what = unit.named(derived() ? `${filter} a second` : filter);
+      heading.textContent = what;
+      picture.show({
+        line: unit.scaled(line.map(([at, value]) => [isRelative ? at - begin : at, value])),
+        x, isTime: true, label: `${what} over time`,
+      });
+      put(about,
+        element("span", {}, `about ${number(Number((size / 1000).toPrecision(3)))} kB of samples`),
+        ...(lastwrite ? [element("span", {}, "the last one at ", moment(lastwrite * 1000))] : []),
+        link(withQuery("trace/plot", { jobid: id, filter, derivate: String(derived()) }), "these samples as JSON"),
+        link(withQuery("trace/json", { jobid: id }), "the whole trace as JSON"));
+    };
+    view.replaceChildren(form, heading, picture.node, about);
+    return every(1, show);
   },
 
   async model() {
     const jobs = await ask("profiles");
-    const ids = [...new Set(jobs.map((desc) => desc.jobid))];
-    if (ids.length === 0) return view.replaceChildren(element("p", {}, "No job has ended yet."));
-    let id = ids.includes(parameters.get("jobid")) ? parameters.get("jobid") : ids[ids.length - 1];
-    const [list, place] = [element("div"), element("div")];
-    const far = element("input", { type: "range", min: 1, max: 64, value: 2 });
+    const known = new Map(jobs.map((desc) => [desc.jobid, called(desc)]));
+    if (known.size === 0) return view.replaceChildren(element("p", {}, "No job has ended yet."));
+    const ids = [...known.keys()];
+    let id = known.has(parameters.get("jobid")) ? parameters.get("jobid") : ids[ids.length - 1];
     let metric = parameters.get("metric");
     let points = {};
+    let asked = 0;
+    const heading = element("h2");
+    const picture = chart();
+    const came = outcome();
+    const redraw = () => came.of(plot);
+    const far = element("input", { type: "range", min: 1, max: PROJECTION_MAX, value: parameters.get("far") ?? 2 });
+    const reach = element("output");
+    const model = box("Show the model", true, redraw);
+    const unit = unitChoice(redraw);
     const plot = async () => {
-      if (!metric) return;
+      asked += 1;
+      const turn = asked;
       const measured = points[metric] ?? [];
       const sizes = measured.map(([size]) => size);
-      const [start, last] = [Math.min(1, ...sizes), Math.max(1, ...sizes)];
-      const end = last * Number(far.value);
-      const step = Math.max((end - start) / 200, 1e-9);
-      const curve = await ask("model/plot", { jobid: id, metric, start, end: end + step, step }).catch(() => []);
-      place.replaceChildren(element("h2", {}, metric),
-        element("form", {}, element("label", {}, "How far to project", far)),
-        chart({ lines: [curve], points: measured, x: number, label: `${metric} by size` }));
+      const [start, largest] = [Math.min(1, ...sizes), Math.max(1, ...sizes)];
+      const end = largest * Number(far.value);
+      reach.textContent = `size ${number(end)}`;
+      if (metric === undefined) return;
+      const step = Math.max((end - start) / CURVE_POINTS, 1e-9);
+      const curve = model.field.checked
+        ? await ask("model/plot", { jobid: id, metric, start, end: end + step / 2, step }) : [];
+      if (turn !== asked) return;
+      heading.textContent = unit.named(metric);
+      picture.show({
+        line: unit.scaled(curve), points: unit.scaled(measured), x: number, label: `${metric} by size`,
+        names: ["model", "measured"],
+      });
     };
-    far.addEventListener("change", () => plot().catch(say));
+    far.addEventListener("input", () => {
+      remember({ far: far.value });
+      redraw();
+    });
+    const list = filtered({
+      headings: [["Metric", "long"], ["Model", "long"], ["RSS", "number"]],
+      name: ([name]) => name,
+      none: "There is no model: it takes finished jobs of this command with two sizes at least.",
+      make: ([name, formula, rss]) => {
+        const button = element("button", { type: "button", className: "quiet" }, name);
+        button.addEventListener("click", () => {
+          metric = name;
+          remember({ jobid: id, metric });
+          redraw();
+        });
+        return [button, formula, typeof rss === "number" ? number(rss) : String(rss)];
+      },
+    });
+    const input = link("", "Extra-P's input");
+    const drawn = element("div", {}, heading,
+      element("form", {},
+        element("label", {}, "How far to project", element("span", {}, far, reach)), unit.node, model.node),
+      picture.node);
     const show = async () => {
-      const models = await ask(withQuery("model/get", { jobid: id }));
-      points = await ask(withQuery("profiles/points", { jobid: id }));
-      models.sort(([a], [b]) => (a < b ? -1 : 1));
+      input.href = withQuery("model/download", { jobid: id });
+      const [models, measured] = await Promise.all([
+        ask(withQuery("model/get", { jobid: id })), ask(withQuery("profiles/points", { jobid: id })),
+      ]);
+      points = measured;
+      models.sort(([a], [b]) => byName(a, b));
       if (!models.some(([name]) => name === metric)) metric = models[0]?.[0];
-      list.replaceChildren(models.length === 0
-        ? element("p", {}, "There is no model: it takes finished jobs of this command with two sizes at least.")
-        : table([["Metric"], ["Model"], ["RSS", "number"]], models.map(([name, formula, rss]) => {
-          const button = element("button", { type: "button" }, name);
-          button.addEventListener("click", () => {
-            metric = name;
-            remember({ jobid: id, metric });
-            plot().catch(say);
-          });
-          return [button, formula, typeof rss === "number" ? number(rss) : String(rss)];
-        })));
+      drawn.hidden = metric === undefined;
+      list.show(models);
       await plot();
     };
-    const job = choice("Job", ids, id, (chosen) => {
+    const job = choice("Job", [...known], id, (chosen) => {
       id = chosen;
       remember({ jobid: id });
-      show().catch(say);
+      came.of(show);
     });
-    view.replaceChildren(element("form", {}, job.node, link(withQuery("model/download", { jobid: id }), "Extra-P's input")),
-      place, list);
-    return show();
+    view.replaceChildren(element("form", {}, job.node), element("p", { className: "links" }, input), came.node, drawn,
+      element("h2", {}, "All models of this command"), list.node);
+    return came.of(show);
   },
 
   topology() {
     return every(5, async () => {
       const [edges, scrapes] = await Promise.all([ask("topo"), ask("join/list")]);
-      const children = new Map();
-      for (const [parent, child] of edges) {
-        if (parent !== child) children.set(parent, [...(children.get(parent) ?? []), child]);
-      }
-      const below = new Set(edges.filter(([parent, child]) => parent !== child).map(([, child]) => child));
-      const roots = [...new Set(edges.map(([parent]) => parent))].filter((name) => !below.has(name));
+      // A server without children stands there as its own.
+      const pairs = edges.filter(([parent, child]) => parent !== child);
+      const childrenOf = (name) => pairs.filter(([parent]) => parent === name).map(([, child]) => child);
+      const below = new Set(pairs.map(([, child]) => child));
+      const lost = new Set(pairs.filter((edge) => edge[2] === "lost").map(([, child]) => child));
       const seen = new Set();
       const branch = (name) => {
-        if (seen.has(name)) return element("li", {}, name);
         seen.add(name);
-        const own = children.get(name) ?? [];
+        const own = childrenOf(name).filter((child) => !seen.has(child)).sort();
         const isAddress = /^[\w.-]+:\d+$/.test(name);
-        const title = isAddress ? link(`http://${name}/`, name) : name;
+        const title = element("span", { className: lost.has(name) ? "server lost" : "server" },
+          isAddress ? link(`http://${name}/`, name) : name,
+          ...(lost.has(name) ? [element("span", { className: "raised" }, " lost: it does not answer")] : []));
         return element("li", {}, title, ...(own.length ? [element("ul", {}, ...own.map(branch))] : []));
       };
-      const rows = scrapes.map((scrape) => [scrape.target_url, scrape.ttype, number(scrape.period),
-        time(scrape.last_scrape * 1000), scrape.error ?? ""]);
-      view.replaceChildren(element("ul", {}, ...roots.map(branch)), element("h2", {}, "What is scraped"),
-        table([["Target"], ["Kind"], ["Period (ms)", "number"], ["Last"], ["Error"]], rows));
+      const all = [...new Set(edges.flatMap(([parent, child]) => [parent, child]))];
+      // Whoever stands below nobody; and of a ring, one of it.
+      const roots = all.filter((name) => !below.has(name)).map(branch);
+      for (const name of all) if (!seen.has(name)) roots.push(branch(name));
+      const headings = [
+        ["Target", "long"], ["Kind"], ["Period (ms)", "number"], ["Last", "time"], ["Failures", "number"],
+        ["Error", "long"],
+      ];
+      const rows = scrapes.map((scrape) => [
+        scrape.target_url, scrape.ttype, number(scrape.period), moment(scrape.last_scrape * 1000) || "never",
+        scrape.failures ? element("span", { className: "raised" }, String(scrape.failures)) : "0", scrape.error ?? "",
+      ]);
+      put(view,
+        ...(pairs.length ? [] : [element("p", {}, "No proxy stands below this one.")]),
+        element("ul", { className: "tree" }, ...roots),
+        element("h2", {}, "What is scraped"), table(headings, rows));
     });
   },
 
@@ -401,5 +462,9 @@ const pages = {
 const name = document.body.dataset.page;
 for (const anchor of document.querySelectorAll("nav a")) {
   if (anchor.getAttribute("href") === `${name}.html`) anchor.setAttribute("aria-current", "page");
+}
+if (["jobs", "job_view", "profiles", "trace", "topology"].includes(name)) {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  document.getElementById("zone").textContent = `Times are those of this browser's clock (${zone}).`;
 }
 Promise.resolve(pages[name]?.()).catch(say);

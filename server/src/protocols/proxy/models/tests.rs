@@ -90,6 +90,10 @@ async fn what_cannot_be_answered_is_refused_in_the_words_of_the_original() {
         ("/trace/plot?filter=one", "No job GET parameter passed"),
         ("/trace/json", "A GET parameter jobid must be passed"),
         ("/trace/json?jobid=no", "Failed to get no"),
+        ("/trace/size", "No job GET parameter passed"),
+        ("/trace/size?jobid=no", "No such jobid no"),
+        ("/trace/ftio", NO_REFERENCE),
+        ("/trace/ftio?jobid=main", "No such jobid"),
     ] {
         assert_eq!(proxy.refused(path).await, expected, "{path}");
     }
@@ -97,6 +101,11 @@ async fn what_cannot_be_answered_is_refused_in_the_words_of_the_original() {
     assert!(many.ends_with("at most 100000 are plotted"), "{many}");
     assert_eq!(proxy.get(&format!("{plot}&start=0&end=100000")).await.as_array().unwrap().len(), PLOT_POINTS_MAX);
     assert_eq!(proxy.post("/trace/plot", "{}").await.1, "Failed to parse plot POST request");
+    let size = proxy.get("/trace/size?jobid=size4").await;
+    let listed = proxy.get("/trace/list").await;
+    let listed = listed.as_array().unwrap().iter().find(|trace| trace["desc"]["jobid"] == "size4").unwrap();
+    assert!(size[0].as_u64().unwrap() > 0 && size[0] == listed["size"], "{size}, {listed}");
+    assert_eq!(size[1], (1_u64 << 53) - 1, "as much as there is room");
 }
 
 /// A folder with a program in it.
@@ -190,6 +199,7 @@ async fn ftio_is_given_the_trace_and_asked_again_after_a_failure() {
     proxy.tick().await;
     let text = rhythms(&proxy, "j").await;
     assert_eq!(text, r#"{"models":{"deriv__c":{"metric":"deriv__c","conf":[0.9]}}}"#);
+    assert_eq!(proxy.get("/trace/ftio?jobid=j").await.to_string(), text, "the successor calls it so");
     assert!(failed.exists());
     let trace: serde_json::Value = serde_json::from_str(&fs::read_to_string(input).unwrap()).unwrap();
     assert!(trace["metrics"]["c"].is_array() && trace["infos"]["desc"].is_object(), "{trace}");
