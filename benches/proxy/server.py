@@ -240,6 +240,8 @@ def row_trace(proxy, scale):
 
 def row_finished(proxy, scale):
     jobs, names = 200 // scale, names_of(100)
+    # Both look at their node once a second.
+    time.sleep(2.5)
     before = proxy.resident_mb()
     for job in range(jobs):
         client = proxy.connect(f"finished-{job}")

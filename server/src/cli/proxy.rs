@@ -68,8 +68,8 @@ pub struct ProxyCommandArgs {
     /// Refused: telem has no controller of the ADMIRE project
     #[arg(short = 'c', long, alias = "connect-to-intelligent-controller", hide = true)]
     admire_controller: bool,
-    /// What is recorded of the node beside: 1 nothing, 2 its hardware, up to 4
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = level, allow_negative_numbers = true, hide_short_help = true)]
+    /// What is recorded of the node beside, and has traces: 1 nothing, 2 its hardware, 3 each interface and core, up to 4
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = level, allow_negative_numbers = true, hide_short_help = true)]
     level: u8,
     /// The job of what belongs to no other [default: SLURM_JOB_ID, or 'local']
     #[arg(long, hide_short_help = true, value_name = "ID")]
