@@ -182,8 +182,8 @@ async fn ftio_is_given_the_trace_and_asked_again_after_a_failure() {
     let asked = tempfile::tempdir().unwrap();
     let (failed, input) = (asked.path().join("failed"), asked.path().join("input"));
     let text = format!(
-        "[ -e {0} ] || {{ touch {0}; exit 1; }}\ncat > {1}; echo 'Parsing time: 0.1 s'; \
-         echo '[{{\"metric\": \"deriv__c\", \"conf\": [0.9]}}, 7]'",
+        "[ -e {0} ] || {{ touch {0}; exit 1; }}\ncat > {1}.$$; grep -q '\"jobid\":\"j\"' {1}.$$ && mv {1}.$$ {1}; \
+         echo 'Parsing time: 0.1 s'; echo '[{{\"metric\": \"deriv__c\", \"conf\": [0.9]}}, 7]'",
         failed.display(),
         input.display()
     );
