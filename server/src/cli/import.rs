@@ -34,6 +34,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value as Json, json};
 use telem_engine::Timestamp;
+use telem_engine::limits::count;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::glob::Glob;
@@ -173,7 +174,9 @@ pub struct FileRun {
 pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     let labels = labels(args)?;
     let files = input::files(&args.from, args.format)?;
-    let Importing { store, mut report, run, .. } = import(args, &files, verbosity, watch)?;
+    let wrong = if args.strict { WrongRows::EndIt } else { WrongRows::Counted };
+    let report = ImportReport::start(verbosity, wrong, files.iter().map(|file| file.bytes).sum());
+    let Importing { store, mut report, run, .. } = import(args, &files, report, watch)?;
     if store.accepted() == 0 {
         return Err(CliFailure::Failed(format!("no sample was found, so nothing was saved{}", report.refused())));
     }
@@ -184,12 +187,12 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
     Ok(())
 }
 
-/// Saves all that Metric Proxy left in directories as `save/node`, for a server to go on with. Where that is nothing,
-/// there is no directory. Signals end the process at once.
+/// Saves all that Metric Proxy left in directories as `save/node`, for a server to go on with at `place`. Where that is
+/// nothing, there is no directory. Signals end the process at once.
 ///
 /// # Errors
 /// Failed when a file cannot be read, or `save` is there or cannot be made.
-pub fn take_over(left: &[PathBuf], save: &Path, node: &str) -> Result<(), CliFailure> {
+pub fn take_over(left: &[PathBuf], save: &Path, node: &str, place: &Path) -> Result<(), CliFailure> {
     let files = input::proxied(left)?;
     let args = ImportArgs {
         from: left.to_vec(),
@@ -208,11 +211,14 @@ pub fn take_over(left: &[PathBuf], save: &Path, node: &str) -> Result<(), CliFai
         strict: false,
     };
     let unwatched = |_| Ok(Arc::default());
-    let Importing { store, mut report, .. } = import(&args, &files, Verbosity::default(), unwatched)?;
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    let report = ImportReport::start(Verbosity::default(), WrongRows::Counted, bytes).brief();
+    let Importing { store, mut report, .. } = import(&args, &files, report, unwatched)?;
     if store.accepted() > 0 {
         // A run that goes on has no end.
         let stored = store.finish(&json!({ "id": config::NO_JOB }), &mut report)?;
-        report.finish(&stored, save);
+        report.say(&format!("what Metric Proxy left in {} files is taken over", count(files.len())));
+        report.finish(&stored, place);
     }
     Ok(())
 }
@@ -221,14 +227,13 @@ pub fn take_over(left: &[PathBuf], save: &Path, node: &str) -> Result<(), CliFai
 fn import(
     args: &ImportArgs,
     files: &[ImportFile],
-    verbosity: Verbosity,
+    report: ImportReport,
     watch: impl FnOnce(PathBuf) -> Result<Arc<AtomicBool>, CliFailure>,
 ) -> Result<Importing, CliFailure> {
     let node = args.node.clone();
-    let wrong = if args.strict { WrongRows::EndIt } else { WrongRows::Counted };
     let mut importing = Importing {
         store: ImportStore::create(&args.save, node.as_deref().unwrap_or(NODE), watch)?,
-        report: ImportReport::start(verbosity, wrong, files.iter().map(|file| file.bytes).sum()),
+        report,
         names: CleanNames::default(),
         run: FileRun { node, ..FileRun::default() },
         rules: rules(args)?,

@@ -63,7 +63,7 @@ fn below(dir: &Path, node: &str) -> Result<PathBuf, CliFailure> {
         CliFailure::Failed(format!("cannot tidy up {} of a start that was ended: {error}", ours.display()))
     })?;
     let (left, made) = (ORIGINALS.map(|name| shared.join(name)), ours.join(half_way));
-    import::take_over(&left, &made, node).map_err(|failure| {
+    import::take_over(&left, &made, node, &data).map_err(|failure| {
         let (why, advice) =
             (failure.into_message(), "move away what cannot be read, or name another directory with -t DIR");
         CliFailure::Failed(format!("cannot take over what Metric Proxy left in {}: {why}; {advice}", shared.display()))

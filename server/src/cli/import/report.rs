@@ -76,6 +76,8 @@ pub enum WrongRows {
 pub struct ImportReport {
     bar: ProgressBar,
     quiet: bool,
+    /// It is not told what each file is.
+    brief: bool,
     wrong: WrongRows,
     clock: SystemClock,
     /// Bytes of the files before this one, and when the bar was moved.
@@ -101,7 +103,22 @@ impl ImportReport {
         let quiet = verbosity.is_quiet();
         let bar = if quiet { ProgressBar::hidden() } else { progress::bar("{bar:30} {percent:>3} % {wide_msg}") };
         bar.set_length(bytes);
-        Self { bar, quiet, wrong, clock: SystemClock::new(), bytes_before: 0, moved: 0, refused: BTreeMap::new() }
+        Self {
+            bar,
+            quiet,
+            brief: false,
+            wrong,
+            clock: SystemClock::new(),
+            bytes_before: 0,
+            moved: 0,
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// For thousands of files that nobody named: only what is wrong with them is told, and what they come to.
+    #[must_use]
+    pub fn brief(self) -> Self {
+        Self { brief: true, ..self }
     }
 
     /// So many bytes of the file are read, and there are so many samples.
@@ -127,6 +144,13 @@ impl ImportReport {
         self.bar.set_length(total);
         self.bar.set_position(done);
         self.bar.set_message("merging");
+    }
+
+    /// What a file is, and what is not taken of it because it is made anew.
+    pub fn describe(&self, line: &str) {
+        if !self.brief {
+            self.say(line);
+        }
     }
 
     pub fn say(&self, line: &str) {

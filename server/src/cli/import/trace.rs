@@ -83,7 +83,7 @@ pub fn read(importing: &mut Importing, file: &ImportFile) -> Result<(), CliFailu
             if is_sum(&desc.jobid) {
                 // No damage: every server has them.
                 let id = desc.jobid.escape_debug();
-                importing.report.say(&format!("{}: left out: '{id}' is no job, but a sum over jobs", file.name));
+                importing.report.describe(&format!("{}: left out: '{id}' is no job, but a sum over jobs", file.name));
                 return Ok(());
             }
             match TracedJob::begin(desc, time) {
@@ -246,7 +246,7 @@ impl TracedJob {
         let mut valued: Vec<(u64, ProxyMetric<'_>)> = valued.collect();
         valued.sort_unstable_by_key(|(id, _)| *id);
         let valued: Vec<ProxyMetric<'_>> = valued.into_iter().map(|(_, counter)| counter).collect();
-        importing.report.say(&format!(
+        importing.report.describe(&format!(
             "{}: job '{}', {} to {}, {} counters, {} periods",
             file.name,
             desc.jobid.escape_debug(),
