@@ -128,14 +128,12 @@ def test_an_original_root_that_drops_a_living_telem_gets_what_it_missed_once_it_
     rank = client(child.path)
     rank.add("work", 13)
     check(root, child, 13)
-    # Its next polls wait for an answer, and fail when the process is gone on with: it hangs for longer than they do.
+    # It hangs for longer than a poll waits.
     os.kill(child.server.process.pid, signal.SIGSTOP)
     rank.add("work", 100)
     until(lambda: not polled(root))
     os.kill(child.server.process.pid, signal.SIGCONT)
     rank.add("work", 1)
-    await_value(child.base, "main", "work", 114)
-    assert value(root.base, "main", "work") == 13
     check(root, child, 114)
 
 

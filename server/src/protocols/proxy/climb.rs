@@ -93,12 +93,13 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
     };
     // An original that was asked often enough names the child itself.
     parents.retain(|parent| parent.authority() != key_of(&own));
-    if !parents.iter().any(|parent| parent.authority() == root.authority()) {
+    // The places of an original stay though their parents are gone; one of ours names another one then.
+    if !known.is_ours && !parents.iter().any(|parent| parent.authority() == root.authority()) {
         parents.push(root.clone());
     }
-    let (mut failure, mut memory) = (String::new(), known.memory);
+    let (mut failure, mut memory) = (format!("{root} names this server itself"), known.memory);
     for parent in parents {
-        let is_below_original = !known.is_ours(&parent).await;
+        let is_below_original = !known.is_one_of_ours(&parent).await;
         let to = match is_below_original {
             true => format!("{own}{SINCE}{}", live.told.join(live.state.clock.now(), memory)),
             false => own.clone(),

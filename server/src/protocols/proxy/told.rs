@@ -50,12 +50,12 @@ struct ToldTable {
     /// Answers that were begun.
     answers: u64,
     jobs: BTreeMap<String, ToldJob>,
-    last: Option<LastAnswer>,
+    last: Option<LastTold>,
 }
 
 /// The last answer that was handed out whole.
 #[derive(Clone, Copy)]
-struct LastAnswer {
+struct LastTold {
     began: Duration,
     /// Counters stand at 0 in it that have more.
     has_unsaid: bool,
@@ -226,7 +226,7 @@ impl ToldAbove {
                 }
                 true
             });
-            table.last = Some(LastAnswer { began: answer.began, has_unsaid: answer.has_unsaid });
+            table.last = Some(LastTold { began: answer.began, has_unsaid: answer.has_unsaid });
         }
         self.answered.notify_waiters();
     }
@@ -241,7 +241,7 @@ impl ToldAbove {
         self.until(|last| last.began > time && !last.has_unsaid).await;
     }
 
-    async fn until(&self, is_met: impl Fn(LastAnswer) -> bool) {
+    async fn until(&self, is_met: impl Fn(LastTold) -> bool) {
         loop {
             let answered = self.answered.notified();
             tokio::pin!(answered);

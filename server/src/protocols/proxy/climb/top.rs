@@ -33,7 +33,8 @@ struct PlaceRecord {
 #[derive(Debug)]
 pub struct TreeTop {
     root: TargetAddress,
-    is_ours: bool,
+    /// It is telem.
+    pub is_ours: bool,
     /// What it has of what this server told before.
     pub memory: RootMemory,
     /// It has a place for this server.
@@ -83,7 +84,7 @@ impl TreeTop {
     }
 
     /// Whether a parent is one of ours, which tells counters of an earlier life from those of this one by itself.
-    pub async fn is_ours(&self, parent: &TargetAddress) -> bool {
+    pub async fn is_one_of_ours(&self, parent: &TargetAddress) -> bool {
         if parent.authority() == self.root.authority() {
             return self.is_ours;
         }
