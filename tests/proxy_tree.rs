@@ -633,35 +633,197 @@ fn a_server_that_is_told_to_stop_hands_on_what_it_counted_last_and_leaves_its_tr
     drop(client);
 }
 
+/// A root that asks and counts as an original does: it adds what a counter has more than at the poll before, where a poll
+/// failed once the whole of it, and what it has when its name is met twice. It polls when a test says so.
+struct OriginalRoot {
+    stub: Stub,
+    /// What each of its children told last, by address, job and name.
+    children: BTreeMap<String, BTreeMap<String, BTreeMap<String, f64>>>,
+    /// How many questions were looked at.
+    heard: usize,
+    sums: BTreeMap<(String, String), f64>,
+}
+
+impl OriginalRoot {
+    fn start() -> Self {
+        let stub = Stub::start();
+        let done = |operation: &str| json!({"operation": operation, "success": true}).to_string();
+        stub.show("/pivot", &done(&stub.address));
+        stub.show("/join", &done("added"));
+        let root = Self { stub, children: BTreeMap::new(), heard: 0, sums: BTreeMap::new() };
+        root.places(&root.stub.address);
+        root
+    }
+
+    /// One that was started anew remembers nothing.
+    fn restarts(&mut self) {
+        self.children.clear();
+        self.sums.clear();
+        self.places(&self.stub.address);
+    }
+
+    /// Says who its child is; one without children says itself.
+    fn places(&self, child: &str) {
+        self.stub.show("/topo", &json!([[self.stub.address, child]]).to_string());
+    }
+
+    /// How often it was asked for something.
+    fn asked(&self, what: &str) -> usize {
+        self.stub.asked.lock().unwrap().iter().filter(|path| path.starts_with(what)).count()
+    }
+
+    fn polls(&mut self) {
+        let asked: Vec<String> = self.stub.asked.lock().unwrap()[self.heard..].to_vec();
+        self.heard += asked.len();
+        for to in asked.iter().filter_map(|path| path.strip_prefix("/join?to=")?.split('&').next()) {
+            self.children.insert(to.replace("%3A", ":").replace("%2F", "/"), BTreeMap::new());
+        }
+        let Self { children, sums, .. } = self;
+        children.retain(|child, before| {
+            let (address, path) = child.split_at(child.find('/').unwrap_or(child.len()));
+            let answer = std::panic::catch_unwind(|| ask(address, &format!("{path}/job")));
+            let Some(jobs) = answer.ok().filter(|answer| answer.status == 200).map(|answer| answer.json()) else {
+                return false;
+            };
+            let told = |job: &Json| {
+                let counters = job["counters"].as_array().unwrap().iter();
+                let value =
+                    |one: &Json| Some((one["name"].as_str()?.to_owned(), one["ctype"]["Counter"]["value"].as_f64()?));
+                (job["desc"]["jobid"].as_str().unwrap().to_owned(), counters.filter_map(value).collect())
+            };
+            let now: BTreeMap<String, BTreeMap<String, f64>> = jobs.as_array().unwrap().iter().map(told).collect();
+            for (job, counters) in &now {
+                let old = before.get(job);
+                for (name, value) in counters {
+                    let more = value - old.and_then(|old| old.get(name)).unwrap_or(&0.0);
+                    *sums.entry((job.clone(), name.clone())).or_insert(more) += more;
+                }
+                for (name, value) in old.into_iter().flatten().filter(|(name, _)| !counters.contains_key(*name)) {
+                    *sums.entry((job.clone(), name.clone())).or_default() += value;
+                }
+            }
+            *before = now;
+            true
+        });
+    }
+
+    fn counter(&self, job: &str, name: &str) -> Option<f64> {
+        self.sums.get(&(job.to_owned(), name.to_owned())).copied()
+    }
+
+    fn awaits(&mut self, name: &str, value: f64) {
+        for job in ["main", "run"] {
+            poll(&format!("{name} of {job} to be {value} at the root"), || {
+                self.polls();
+                self.counter(job, name) == Some(value)
+            });
+        }
+        self.polls();
+        assert_eq!(
+            (self.counter("main", name), self.counter("run", name)),
+            (Some(value), Some(value)),
+            "and it stays so"
+        );
+    }
+
+    /// Stops a server while it polls that.
+    fn sees_off(&mut self, child: Proxy) -> Vec<String> {
+        let stopping = std::thread::spawn(move || child.server.terminate());
+        while !stopping.is_finished() {
+            self.polls();
+        }
+        let (status, printed) = stopping.join().unwrap();
+        assert!(status.success(), "{printed:?}");
+        printed
+    }
+}
+
 #[test]
 fn an_original_parent_polls_what_was_counted_last_before_a_server_stops() {
     let below = TempDir::new().unwrap();
-    let original = Stub::start();
-    let done = |operation: &str| json!({"operation": operation, "success": true}).to_string();
-    original.show("/pivot", &done(&original.address));
-    original.show("/join", &done("added"));
+    let mut original = OriginalRoot::start();
     // A period in which the test polls for certain; a poll that does not come would be waited for as long.
-    let child = Proxy::start(below.path(), &["-r", &format!("{}@20000", original.address)]);
-    let address = child.address.clone();
-    let asked = |what: &str| original.asked.lock().unwrap().iter().any(|path| path.starts_with(what));
-    poll("the child to join", || asked("/join?"));
+    let child = Proxy::start(below.path(), &["-r", &format!("{}@20000", original.stub.address)]);
+    poll("the child to join", || original.asked("/join?") > 0);
     let mut client = child.client("run");
     client.add("work", 5.0);
-    child.awaits("run", "work", 5.0);
+    original.awaits("work", 5.0);
     client.add("work", 2.0);
-    let stopping = std::thread::spawn(move || child.server.terminate());
-    let mut last = Json::Null;
-    while !stopping.is_finished() {
-        // As an original parent does, until nobody answers.
-        let asking = std::panic::catch_unwind(|| ask(&address, "/job").expect(200).json());
-        last = asking.unwrap_or(last);
+    client.add("last", 3.0);
+    child.awaits("run", "last", 3.0);
+    let printed = original.sees_off(child);
+    for job in ["main", "run"] {
+        let last = (original.counter(job, "work"), original.counter(job, "last"));
+        assert_eq!(last, (Some(7.0), Some(3.0)), "the last polls have what came before it was told to stop");
     }
-    let run = last.as_array().unwrap().iter().find(|job| job["desc"]["jobid"] == "run").unwrap();
-    let work = run["counters"].as_array().unwrap().iter().find(|counter| counter["name"] == "work").unwrap();
-    assert_eq!(work["ctype"]["Counter"]["value"], 7.0, "the last poll has what came before it was told to stop");
-    let (status, printed) = stopping.join().unwrap();
-    assert!(status.success(), "{printed:?}");
     assert!(printed.iter().all(|line| !line.contains("did not poll once more")), "{printed:?}");
+}
+
+#[test]
+fn an_original_root_counts_once_what_a_server_below_it_counts_in_all_of_its_lives() {
+    let below = TempDir::new().unwrap();
+    let mut root = OriginalRoot::start();
+    let place = format!("{}@20", root.stub.address);
+    let (childs, options) = (free_port(), ["-r", place.as_str()]);
+    let mut child = Proxy::start_at(below.path(), childs, &options);
+    let mut client = child.client("run");
+    client.add("work", 13.0);
+    root.awaits("work", 13.0);
+    client.add("late", 3.0);
+    root.awaits("late", 3.0);
+    root.places(&child.address);
+    // What it counted last must outlive it, or it is lost here and there.
+    poll("values to be stored", || child.stored("late") == Some(3.0));
+    child.server.kill();
+    drop(client);
+    child = Proxy::start_at(below.path(), childs, &options);
+    let mut client = child.client("run");
+    client.add("work", 100.0);
+    root.awaits("work", 113.0);
+    child.awaits("run", "work", 113.0);
+    client.add("work", 1.0);
+    child.awaits("run", "work", 114.0);
+    root.sees_off(child);
+    assert_eq!((root.counter("main", "work"), root.counter("main", "late")), (Some(114.0), Some(3.0)));
+    drop(client);
+    child = Proxy::start_at(below.path(), childs, &options);
+    let mut client = child.client("run");
+    client.add("late", 2.0);
+    root.awaits("late", 5.0);
+    client.add("work", 1.0);
+    root.awaits("work", 115.0);
+    assert_eq!((root.asked("/pivot?"), root.children.len()), (1, 1), "it has its place, and is polled in one life");
+    // A root that was started anew gets all of it.
+    poll("values to be stored", || child.stored("work") == Some(115.0));
+    child.server.kill();
+    drop(client);
+    root.restarts();
+    child = Proxy::start_at(below.path(), childs, &options);
+    let mut client = child.client("run");
+    client.add("work", 1.0);
+    root.awaits("work", 116.0);
+    root.awaits("late", 5.0);
+    assert_eq!(root.asked("/pivot?"), 2);
+    drop(client);
+}
+
+#[test]
+fn an_original_root_that_drops_a_server_which_lives_gets_what_it_missed_once_that_joins_again() {
+    let below = TempDir::new().unwrap();
+    let mut root = OriginalRoot::start();
+    let child = Proxy::start(below.path(), &["-r", &format!("{}@20", root.stub.address)]);
+    let mut client = child.client("run");
+    client.add("work", 13.0);
+    root.awaits("work", 13.0);
+    root.places(&child.address);
+    let dropped: Vec<String> = std::mem::take(&mut root.children).into_keys().collect();
+    client.add("work", 100.0);
+    // After half a minute without a poll.
+    poll("the child to join again", || root.asked("/join?") == 2);
+    root.awaits("work", 113.0);
+    let (address, path) = dropped[0].split_once('/').unwrap();
+    assert_eq!(ask(address, &format!("/{path}/job")).status, 404, "who polls at an earlier address stops");
+    drop(client);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 """Trees of Metric Proxy itself and telem: an original above telem, and an original below it, while one dies and returns."""
 
+import os
+import signal
 import socket
 
 import pytest
@@ -41,19 +43,31 @@ def client(monkeypatch):
     return connected
 
 
+def check(root, child, expected):
+    """Both have the same, in everything and in the job."""
+    for scope in ("main", "tree"):
+        await_value(child.base, scope, "work", expected)
+        await_value(root.base, scope, "work", expected)
+
+
+def polled(root):
+    """The addresses of children that it polls."""
+    return [one["target_url"] for one in get(f"{root.base}/join/list") if one["ttype"] == "Proxy"]
+
+
 def test_an_original_root_has_what_telem_below_it_counts_and_again_after_it_was_killed(tmp_path, started, client):
     root = started(Original, tmp_path)
     child = started(Telem, tmp_path, "-r", f"127.0.0.1:{root.port}@{PERIOD_MS}")
     rank = client(child.path)
     rank.add("work", 3)
-    # An original counts the first value that it sees of a counter twice, also of a child of its own kind.
-    for scope in ("main", "tree"):
-        await_value(root.base, scope, "work", 6)
+    # Below an original child the first value of a counter counts twice.
+    check(root, child, 3)
     for amount in (4, 5.5, 100):
         rank.add("work", amount)
-    for scope in ("main", "tree"):
-        await_value(root.base, scope, "work", 6 + 109.5)
-        await_value(child.base, scope, "work", 112.5)
+    check(root, child, 112.5)
+    rank.counter("late", "comes late, and with a value")
+    rank.add("late", 7)
+    await_value(root.base, "main", "late", 7)
     assert [below for _, below in get(f"{root.base}/topo")] == [f"127.0.0.1:{child.port}"]
 
     root.stop()
@@ -61,14 +75,66 @@ def test_an_original_root_has_what_telem_below_it_counts_and_again_after_it_was_
     await_value(child.base, "main", "work", 122.5)
     # It remembers nothing, and telem joins it again by itself.
     root.start()
-    await_value(root.base, "main", "work", 2 * 122.5)
+    check(root, child, 122.5)
     rank.add("work", 1.5)
-    for scope in ("main", "tree"):
-        await_value(root.base, scope, "work", 2 * 122.5 + 1.5)
-        await_value(child.base, scope, "work", 124)
+    check(root, child, 124)
     rank.close()
     until(lambda: asked(f"{child.base}/profiles/get?jobid=tree"))
     until(lambda: asked(f"{root.base}/profiles/get?jobid=tree"))
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_living_original_root_counts_what_telem_below_it_counts_once_while_that_ends_and_returns(
+        tmp_path, started, client, end):
+    root = started(Original, tmp_path)
+    child = started(Telem, tmp_path, "-r", f"127.0.0.1:{root.port}@{PERIOD_MS}")
+    sent = 0
+    # From the third life on an original names the child itself as its parent, which asks it for a place each time.
+    for life in range(LIVES + 1):
+        rank = client(child.path)
+        for amount in (13, 0.5, 100):
+            rank.add("work", amount + life)
+            sent += amount + life
+        rank.counter(f"of life {life}", "what there was not before")
+        rank.add(f"of life {life}", 7)
+        check(root, child, sent)
+        await_value(root.base, "main", f"of life {life}", 7)
+        assert len(polled(root)) == 1
+        getattr(child, end)()
+        rank.close()
+        if life < LIVES:
+            child.start()
+    assert [value(root.base, "main", f"of life {life}") for life in range(LIVES + 1)] == [7] * (LIVES + 1)
+    assert get(f"{root.base}/topo") == [[get(f"{root.base}/topo")[0][0], f"127.0.0.1:{child.port}"]]
+
+
+def test_what_telem_counts_after_the_last_poll_before_it_is_told_to_stop_is_at_an_original_root(tmp_path, started, client):
+    root = started(Original, tmp_path)
+    child = started(Telem, tmp_path, "-r", f"127.0.0.1:{root.port}@1000")
+    rank = client(child.path)
+    rank.add("work", 3)
+    check(root, child, 3)
+    rank.add("work", 4)
+    rank.counter("last", "was never polled before")
+    rank.add("last", 7)
+    await_value(child.base, "main", "last", 7)
+    child.stop()
+    assert [value(root.base, "main", name) for name in ("work", "last")] == [7, 7]
+
+
+def test_an_original_root_that_drops_a_living_telem_gets_what_it_missed_once_it_polls_again(tmp_path, started, client):
+    root = started(Original, tmp_path)
+    child = started(Telem, tmp_path, "-r", f"127.0.0.1:{root.port}@{PERIOD_MS}")
+    rank = client(child.path)
+    rank.add("work", 13)
+    check(root, child, 13)
+    # It hangs for longer than a poll waits.
+    os.kill(child.server.process.pid, signal.SIGSTOP)
+    rank.add("work", 100)
+    until(lambda: not polled(root))
+    os.kill(child.server.process.pid, signal.SIGCONT)
+    rank.add("work", 1)
+    check(root, child, 114)
 
 
 def own_address():

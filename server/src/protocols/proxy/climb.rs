@@ -1,15 +1,20 @@
 //! Being a child of another proxy (`-r`): asks it for a parent, and the parent to poll us. It asks again while that does
-//! not succeed, and once nobody polls us any more: a parent that was started anew knows nothing of us.
+//! not succeed, and once nobody polls us any more: a parent that was started anew knows nothing of us. An original parent
+//! polls an address that each join makes anew, where it is [told](super::told) what was counted since.
 
 mod leave;
+mod top;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::leave::leave;
+use self::top::TreeTop;
 use super::live::ProxyLive;
 use super::targets::{TargetAddress, fetch};
-use super::tree::TreePlace;
+use super::told::{RootMemory, SINCE};
+use super::tree::{TreePlace, key_of};
 
 /// How long an original waits before it joins: its root may be starting.
 const FIRST_WAIT: Duration = Duration::from_secs(3);
@@ -21,9 +26,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const SILENCE_PERIODS: u32 = 10;
 
 /// Stands below another proxy for as long as this server runs, where that is wanted.
-pub async fn climb(live: &ProxyLive) {
+pub async fn climb(live: &Arc<ProxyLive>) {
     let Some((root, period)) = &live.options.root else { return };
     let period = *period;
+    assume_node_told(live).await;
     tokio::time::sleep(FIRST_WAIT).await;
     let mut failures: u32 = 0;
     loop {
@@ -45,21 +51,75 @@ pub async fn climb(live: &ProxyLive) {
     }
 }
 
+/// What an earlier process of this database may have told above: all that was counted before this one.
+pub fn assume_told(live: &ProxyLive) {
+    if live.options.root.is_none() {
+        return;
+    }
+    for (desc, scope) in live.recent_jobs() {
+        live.told.assume(&desc.jobid, live.runs.begin(&desc.jobid), &live.table.all(scope));
+    }
+}
+
+/// The same of what the node is like, which takes time to look at.
+async fn assume_node_told(live: &Arc<ProxyLive>) {
+    let looker = Arc::clone(live);
+    let look = tokio::task::spawn_blocking(move || {
+        for (desc, scope) in looker.recent_jobs() {
+            let begin = looker.runs.begin(&desc.jobid);
+            if begin.is_none_or(|begin| begin < looker.started) {
+                looker.told.assume(&desc.jobid, begin, &looker.beside(scope).readings);
+            }
+        }
+    });
+    if let Err(panic) = look.await {
+        tracing::error!(%panic, "looking at the node died of a bug");
+    }
+}
+
 /// The parent that it has now.
 async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Result<TargetAddress, String> {
     let places = tokio::time::timeout(PAUSE_MAX, root.resolve()).await;
     let places = places.map_err(|_| format!("the name of {root} is not found"))??;
     let own = own_address(live, places.first().map_or(Ipv4Addr::LOCALHOST.into(), |place| place.ip()))?;
-    let own = fetch::encoded(&own);
-    let parent = fetch::acknowledged(root, &format!("/pivot?from={own}")).await?;
-    let parent = TargetAddress::parse(&parent).map_err(|why| format!("{root} names a parent that is none: {why}"))?;
-    let asked_at = live.state.clock.monotonic();
-    live.tree.note_join(asked_at);
-    // It may poll before its answer is here.
-    live.tree.stand(Some(TreePlace { root: root.clone(), parent: parent.clone(), own: own.clone(), period }));
-    let joined = fetch::acknowledged(&parent, &format!("/join?to={own}&period={}", period.as_millis())).await;
-    joined.inspect_err(|_| live.tree.stand(None))?;
-    Ok(parent)
+    let known = TreeTop::ask(live, root, key_of(&own)).await?;
+    let from = fetch::encoded(&own);
+    let mut parents = match known.parent() {
+        Some(parent) => vec![parent],
+        None => {
+            let parent = fetch::acknowledged(root, &format!("/pivot?from={from}")).await?;
+            vec![TargetAddress::parse(&parent).map_err(|why| format!("{root} names a parent that is none: {why}"))?]
+        }
+    };
+    // An original that was asked often enough names the child itself.
+    parents.retain(|parent| parent.authority() != key_of(&own));
+    // The places of an original stay though their parents are gone; one of ours names another one then.
+    if !known.is_ours && !parents.iter().any(|parent| parent.authority() == root.authority()) {
+        parents.push(root.clone());
+    }
+    let (mut failure, mut memory) = (format!("{root} names this server itself"), known.memory);
+    for parent in parents {
+        let is_below_original = !known.is_one_of_ours(&parent).await;
+        let to = match is_below_original {
+            true => format!("{own}{SINCE}{}", live.told.join(live.state.clock.now(), memory)),
+            false => own.clone(),
+        };
+        known.keep(live, &parent, key_of(&own));
+        live.tree.note_join(live.state.clock.monotonic());
+        // It may poll before its answer is here.
+        let place =
+            TreePlace { root: root.clone(), parent: parent.clone(), own: from.clone(), period, is_below_original };
+        live.tree.stand(Some(place));
+        let path = format!("/join?to={}&period={}", fetch::encoded(&to), period.as_millis());
+        match fetch::acknowledged(&parent, &path).await {
+            Ok(_) => return Ok(parent),
+            Err(why) => failure = why,
+        }
+        // It may have polled all the same.
+        memory = RootMemory::Kept;
+        live.tree.stand(None);
+    }
+    Err(failure)
 }
 
 /// Until the last poll was long ago.

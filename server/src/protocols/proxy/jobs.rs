@@ -2,22 +2,24 @@
 
 use std::sync::Arc;
 
-use axum::extract::State as Of;
+use axum::extract::{Path, Request, State as Of};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
 use axum::{Extension, Router};
 use bytes::Bytes;
-use futures::stream;
-use telem_ingest::counters::ScopeId;
+use futures::{FutureExt, stream};
+use telem_ingest::counters::{CounterReading, ScopeId};
 
 use super::live::{BesideReadings, ProxyLive};
+use super::pages;
 use super::reply::{self, ProxyState, RequestParams};
 use super::shapes::{JobDesc, PROFILE_TAIL, write_metrics, write_profile_head};
 use super::targets::LINEAGE;
 use super::targets::fetch::{OWN_NODE, OWN_NODE_WHOLE};
+use super::told::{SINCE, ToldAnswer};
 use super::tree::Poller;
-use crate::http::asker::ShownToken;
+use crate::http::asker::{Asker, ShownToken};
 
 pub fn routes() -> Router<Arc<ProxyLive>> {
     Router::new()
@@ -29,6 +31,9 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         // As the original's documentation calls it.
         .route("/joblist", any(list))
         .route("/joblist/", any(list))
+        // Of originals that poll this server, each time that it joined.
+        .route(&format!("{SINCE}{{join}}/job"), any(since))
+        .route(&format!("{SINCE}{{join}}/is_admire_proxy.html"), any(mark))
 }
 
 async fn list(Of(live): ProxyState) -> Response {
@@ -77,6 +82,25 @@ async fn profiles(
     }
 }
 
+/// What was counted since this server joined.
+async fn since(Of(live): ProxyState, Path(join): Path<u64>, request: Request) -> Response {
+    let now = live.state.clock.monotonic();
+    // One that polls for an earlier join stops for good, as it would count all of it beside.
+    let Some(told) = live.told.answer(join, now) else { return reply::nothing_there() };
+    live.tree.note_poll(now, Poller::Original);
+    let jobs = live.live_jobs();
+    let mut writer = ProfileWriter::new(live, jobs, ProfileChoice::All);
+    writer.told = Some((told, Asker::of(&request)));
+    reply::streamed(reply::JSON, writer.parts())
+}
+
+async fn mark(Of(live): ProxyState, Path(join): Path<u64>) -> Response {
+    match live.told.is_last(join) {
+        true => pages::mark().await,
+        false => reply::nothing_there(),
+    }
+}
+
 /// What an answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProfileChoice {
@@ -94,21 +118,32 @@ struct ProfileWriter {
     jobs: std::vec::IntoIter<(JobDesc, ScopeId)>,
     choice: ProfileChoice,
     ts: u64,
-    /// The scope that is being written, and how many of its counters are.
-    open: Option<(ScopeId, usize, bool)>,
+    /// What is being written.
+    open: Option<OpenJob>,
     /// What belongs to it beside.
     beside: BesideReadings,
     is_first_job: bool,
     is_over: bool,
     /// The look of a head that it answers.
     look: Option<u64>,
+    /// What an original is told.
+    told: Option<(ToldAnswer, Asker)>,
+}
+
+/// A job that is being written.
+struct OpenJob {
+    id: String,
+    scope: ScopeId,
+    /// How many of its counters are.
+    written: usize,
+    is_first: bool,
 }
 
 impl ProfileWriter {
     fn new(live: Arc<ProxyLive>, jobs: Vec<(JobDesc, ScopeId)>, choice: ProfileChoice) -> Self {
         let ts = live.now_ms().saturating_mul(1_000);
         let (jobs, beside) = (jobs.into_iter(), BesideReadings::default());
-        Self { live, jobs, choice, ts, open: None, beside, is_first_job: true, is_over: false, look: None }
+        Self { live, jobs, choice, ts, open: None, beside, is_first_job: true, is_over: false, look: None, told: None }
     }
 
     fn parts(self) -> impl futures::Stream<Item = Bytes> + Send + 'static {
@@ -118,27 +153,43 @@ impl ProfileWriter {
         })
     }
 
+    /// Leaves of readings what the answer has of them; `None` where it is none any more.
+    fn choose(&mut self, id: &str, readings: &mut Vec<CounterReading>) -> Option<()> {
+        if let Some((told, _)) = &mut self.told {
+            return self.live.told.tell(told, id, readings).then_some(());
+        }
+        if self.choice == ProfileChoice::All {
+            readings.retain(|reading| reading.value.has_data());
+        }
+        Some(())
+    }
+
     fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
             if let Some(look) = self.look.take() {
                 self.live.options.looks.end(look);
             }
+            // Who gave up before the end counts nothing of it.
+            if let Some((told, asker)) = self.told.take()
+                && asker.gone().now_or_never().is_none()
+            {
+                let runs = &self.live.runs;
+                self.live.told.end(&told, |id, begin| runs.begin(id) == Some(begin));
+            }
             return None;
         }
         let mut text = Vec::new();
         match self.open.take() {
-            Some((scope, written, mut is_first)) => {
-                let mut readings = self.live.table.readings(scope, written);
+            Some(mut job) => {
+                let mut readings = self.live.table.readings(job.scope, job.written);
                 if readings.is_empty() {
                     text.extend_from_slice(PROFILE_TAIL);
                 } else {
-                    let written = written + readings.len();
+                    job.written += readings.len();
                     readings.retain(|reading| !self.beside.has(&reading.name));
-                    if self.choice == ProfileChoice::All {
-                        readings.retain(|reading| reading.value.has_data());
-                    }
-                    write_metrics(&readings, self.ts, &mut is_first, &mut text);
-                    self.open = Some((scope, written, is_first));
+                    self.choose(&job.id, &mut readings)?;
+                    write_metrics(&readings, self.ts, &mut job.is_first, &mut text);
+                    self.open = Some(job);
                 }
             }
             None => match self.jobs.next() {
@@ -149,13 +200,15 @@ impl ProfileWriter {
                         (_, false) => b",",
                     });
                     write_profile_head(&desc, &mut text);
-                    let mut is_first = true;
-                    self.beside = self.live.beside(scope);
-                    if self.choice == ProfileChoice::All {
-                        self.beside.readings.retain(|reading| reading.value.has_data());
+                    if let Some((told, _)) = &self.told {
+                        self.live.told.begin_job(told, &desc.jobid, self.live.runs.begin(&desc.jobid));
                     }
-                    write_metrics(&self.beside.readings, self.ts, &mut is_first, &mut text);
-                    self.open = Some((scope, 0, is_first));
+                    let mut job = OpenJob { id: desc.jobid, scope, written: 0, is_first: true };
+                    self.beside = self.live.beside(scope);
+                    let mut readings = std::mem::take(&mut self.beside.readings);
+                    self.choose(&job.id, &mut readings)?;
+                    write_metrics(&readings, self.ts, &mut job.is_first, &mut text);
+                    self.open = Some(job);
                 }
                 None => {
                     self.is_over = true;

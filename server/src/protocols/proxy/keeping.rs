@@ -8,6 +8,7 @@
 //! | `proxy.counter` | the name of a counter that came by HTTP | its documentation |
 //! | `proxy.name` | a series | the name of its counter, where metric and tags do not spell it |
 //! | `proxy.lane` | `jobless` | clients without a job counted something |
+//! | `proxy.above` | `place` | where this server stood in a tree, and under which addresses |
 //! | `proxy.base` | `main` | what runs counted whose profiles are forgotten |
 //!
 //! The sums are not stored: at a start they are made of these and of the last samples ([`revival`](super::revival)).

@@ -20,6 +20,7 @@ use super::shapes::JobDesc;
 use super::system::{FrequencyUnit, SystemReadings};
 use super::tags::{self, CHILD_LANE, HTTP_LANE, JOBLESS_LANE, LANE_TAG, MAIN, NODE, TARGET_TAG, is_node, prefix_of};
 use super::targets::ProxyTargets;
+use super::told::ToldAbove;
 use super::tree::ProxyTree;
 use crate::config;
 use crate::state::State;
@@ -77,6 +78,8 @@ pub struct ProxyLive {
     pub targets: ProxyTargets,
     /// The parent of each proxy that joined.
     pub tree: ProxyTree,
+    /// What originals that poll this server were told.
+    pub told: ToldAbove,
     pub system: SystemReadings,
     /// Programs of others that are asked.
     pub programs: Programs,
@@ -115,7 +118,7 @@ impl ProxyLive {
             SystemReadings::new(&host, options.period, Arc::clone(&state.clock), unit).below(options.sysroot.clone());
         let (runs, clients) = (ProxyRuns::default(), Arc::clone(&options.clients));
         let (targets, tree) = (ProxyTargets::start(&state, &options, &table), ProxyTree::start(&state, &options));
-        let (refusals, taken, has_jobless) = Default::default();
+        let (refusals, taken, has_jobless, told) = Default::default();
         let programs = Programs::new(Arc::clone(&state.clock), options.search_path.clone());
         let (started, looked_at) = (state.clock.now(), state.clock.monotonic());
         let live = Arc::new(Self {
@@ -132,6 +135,7 @@ impl ProxyLive {
             clients,
             targets,
             tree,
+            told,
             system,
             programs,
             started,

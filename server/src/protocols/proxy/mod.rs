@@ -40,6 +40,7 @@ pub(crate) mod targets;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod told;
 pub(crate) mod traces;
 pub(crate) mod tree;
 
@@ -216,6 +217,7 @@ impl MetricProxy {
     pub fn new(state: Arc<State>, options: ProxyOptions) -> Self {
         let live = ProxyLive::start(state, options);
         revival::restore(&live);
+        climb::assume_told(&live);
         let alarms = Arc::new(ProxyAlarms::restored(&live));
         let (models, rhythms, queue, own_seat) = Default::default();
         Self { live, alarms, models, rhythms, queue, own_seat }
@@ -279,7 +281,7 @@ impl Protocol for MetricProxy {
     }
 
     fn held(&self) -> Vec<(PartName, u64)> {
-        vec![(COUNTERS, self.live.table.bytes() as u64)]
+        vec![(COUNTERS, (self.live.table.bytes() + self.live.told.bytes()) as u64)]
     }
 
     fn listeners(self: Arc<Self>) -> Vec<OwnListener> {

@@ -61,6 +61,11 @@ pub fn root<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/", get(async || file("text/html; charset=utf-8", document(&PAGES[0]))))
 }
 
+/// The page by whose address parents find out that they talk to a proxy.
+pub async fn mark() -> Response {
+    file("text/html; charset=utf-8", document(&PAGES[PAGES.len() - 1]))
+}
+
 fn document(page: &ProxyPage) -> String {
     TEMPLATE.replace("{TITLE}", page.title).replace("{PAGE}", page.name).replace("{BODY}", page.body)
 }

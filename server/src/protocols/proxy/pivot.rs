@@ -13,7 +13,7 @@ use axum::routing::any;
 
 use super::live::ProxyLive;
 use super::reply;
-use super::targets::TargetAddress;
+use super::targets::{LINEAGE, TargetAddress};
 use super::tree::TreeEntry;
 use crate::http::Params;
 use crate::http::asker::{ASKED_AT, PathPrefix};
@@ -95,9 +95,6 @@ async fn topo(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
     let asked = asked_at(&live, &request);
     let own = asked.rsplit_once(':').map_or_else(|| live.host.clone(), |(_, port)| format!("{}:{port}", live.host));
     let entries = live.tree.entries();
-    if entries.is_empty() {
-        return reply::json(&[[&own, &own]]);
-    }
     let pair = |entry: &TreeEntry| {
         let parent = entry.parent.clone().unwrap_or_else(|| own.clone());
         let mut pair = vec![parent, entry.key().to_owned()];
@@ -106,7 +103,15 @@ async fn topo(Of(live): Of<Arc<ProxyLive>>, request: Request) -> Response {
         }
         pair
     };
-    reply::json(&entries.iter().map(pair).collect::<Vec<_>>())
+    let mut answer = match entries.is_empty() {
+        true => reply::json(&[[&own, &own]]),
+        false => reply::json(&entries.iter().map(pair).collect::<Vec<_>>()),
+    };
+    // Who is to be polled from here learns that this is no original.
+    if let Some(lineage) = live.targets.lineage().and_then(|id| id.parse().ok()) {
+        answer.headers_mut().insert(LINEAGE, lineage);
+    }
+    answer
 }
 
 async fn change(Of(live): Of<Arc<ProxyLive>>, call: TreeCall, request: Request) -> Response {

@@ -183,6 +183,11 @@ impl ProxyRuns {
         self.lock().recent.get(id).map(|run| (run.slot, run.begin))
     }
 
+    /// When the run of a job began that is live, or was a moment ago.
+    pub fn begin(&self, id: &str) -> Option<Timestamp> {
+        self.lock().recent.get(id).map(|run| run.begin)
+    }
+
     /// The lane of a live run: its series hold the run's samples.
     pub fn lane(&self, id: &str) -> Option<ScopeId> {
         self.lock().recent.get(id).map(|run| run.lane)

@@ -14,8 +14,7 @@ use std::time::Duration;
 use telem_engine::{Durability, MetaChange, StateRecord};
 use tokio::sync::Notify;
 
-use self::placement::key_of;
-pub use self::placement::{TreeEntry, TreeShape};
+pub use self::placement::{TreeEntry, TreeShape, key_of};
 use super::ProxyOptions;
 use super::targets::TargetAddress;
 use crate::state::State;
@@ -44,6 +43,8 @@ pub struct TreePlace {
     pub own: String,
     /// How often it is polled.
     pub period: Duration,
+    /// The parent is an original, which is told what was counted since the join.
+    pub is_below_original: bool,
 }
 
 /// The children that asked for a place here, and who polls this server.

@@ -1,6 +1,7 @@
 //! Going from the tree, when the server is told to stop: clients are hung up on, so that what they count is final; the
 //! parent takes that; and it is told that this server goes. A parent of ours polls once more when it is told. An original
-//! does not, so its next poll is waited for first, if that comes soon.
+//! does not, so its next poll is waited for first, or the two next ones where it hears of a counter for the first time, if
+//! they come soon.
 
 use std::time::Duration;
 
@@ -29,7 +30,15 @@ async fn hand_on(live: &ProxyLive, standing: &TreePlace) {
     let final_since = live.state.clock.monotonic();
     if !live.tree.is_polled_by_ours() {
         let wait = (standing.period + POLL_LATE_MAX).min(POLL_WAIT_MAX);
-        if tokio::time::timeout(wait, live.tree.polled_since(final_since)).await.is_err() {
+        let has_polled = match standing.is_below_original {
+            false => tokio::time::timeout(wait, live.tree.polled_since(final_since)).await.is_ok(),
+            // What it hears of for the first time it has at the poll after that.
+            true => {
+                tokio::time::timeout(wait, live.told.answered_since(final_since)).await.is_ok()
+                    && tokio::time::timeout(wait, live.told.all_told_since(final_since)).await.is_ok()
+            }
+        };
+        if !has_polled {
             tracing::warn!(parent = %standing.parent, "the parent did not poll once more before this server stops");
         }
     }

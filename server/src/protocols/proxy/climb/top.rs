@@ -1,0 +1,107 @@
+//! What whoever stands at the top of a tree knows of this server, which decides what an original is told after a join, and
+//! where this server stands. An original never forgets a child that asked it for a place, until it ends; who asks again
+//! gets another place, and in the end one below itself.
+
+use serde::{Deserialize, Serialize};
+use telem_engine::StateRecord;
+
+use super::super::live::ProxyLive;
+use super::super::targets::TargetAddress;
+use super::super::targets::fetch::{self, TargetReach};
+use super::super::told::RootMemory;
+use super::super::tree::key_of;
+
+/// The record of where this server stood, and its key.
+const PLACE: (&str, &str) = ("proxy.above", "place");
+/// Most addresses of this server that are remembered.
+const OWN_MAX: usize = 16;
+/// Largest list of who stands where.
+const TOPO_BYTES_MAX: usize = 16 << 20;
+
+/// Where this server stood.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct PlaceRecord {
+    /// Host and port.
+    root: String,
+    /// It may hold a token.
+    parent: String,
+    /// Hosts and ports under which this server stood there, the last one last.
+    own: Vec<String>,
+}
+
+/// The top of a tree, as it answers now.
+#[derive(Debug)]
+pub struct TreeTop {
+    root: TargetAddress,
+    /// It is telem.
+    pub is_ours: bool,
+    /// What it has of what this server told before.
+    pub memory: RootMemory,
+    /// It has a place for this server.
+    has_place: bool,
+    before: PlaceRecord,
+}
+
+impl TreeTop {
+    /// Asks a root what it knows of this server, which has the address `own` now.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn ask(live: &ProxyLive, root: &TargetAddress, own: &str) -> Result<Self, String> {
+        let (kind, key) = PLACE;
+        let before: Option<PlaceRecord> =
+            live.state.db.snapshot().meta().record(kind, key).and_then(|text| serde_json::from_str(&text).ok());
+        let topo = fetch::get(root, TargetReach::Anywhere, "/topo", TOPO_BYTES_MAX).await?;
+        let is_ours = topo.lineage.is_some();
+        let pairs: Option<Vec<Vec<String>>> = serde_json::from_slice(&topo.body).ok();
+        let is_own = |address: &str| {
+            let is_old = |before: &PlaceRecord| before.own.iter().any(|old| old == address);
+            address == own || before.as_ref().is_some_and(is_old)
+        };
+        // An original without children stands there as its own child.
+        let is_child = |pair: &Vec<String>| {
+            let child = pair.get(1).map_or("", |child| key_of(child));
+            pair.first().is_none_or(|parent| key_of(parent) != child) && is_own(child)
+        };
+        let has_place = !is_ours && pairs.as_ref().is_some_and(|pairs| pairs.iter().any(is_child));
+        // The successor of the original forgets who failed, and keeps what that counted. It alone knows this call.
+        let may_forget = async || pairs.is_none() || fetch::acknowledged(root, "/period").await.is_ok();
+        // Below one of ours stands an original, or nobody who is told anything of this.
+        let memory = match has_place || (before.is_some() && (is_ours || may_forget().await)) {
+            true => RootMemory::Kept,
+            false => RootMemory::Empty,
+        };
+        Ok(Self { root: root.clone(), is_ours, memory, has_place, before: before.unwrap_or_default() })
+    }
+
+    /// The parent that this server has there already: the root itself where nobody knows which.
+    pub fn parent(&self) -> Option<TargetAddress> {
+        self.has_place.then(|| {
+            let known =
+                (self.before.root == self.root.authority()).then(|| TargetAddress::parse(&self.before.parent).ok());
+            known.flatten().unwrap_or_else(|| self.root.clone())
+        })
+    }
+
+    /// Whether a parent is one of ours, which tells counters of an earlier life from those of this one by itself.
+    pub async fn is_one_of_ours(&self, parent: &TargetAddress) -> bool {
+        if parent.authority() == self.root.authority() {
+            return self.is_ours;
+        }
+        let topo = fetch::get(parent, TargetReach::Anywhere, "/topo", TOPO_BYTES_MAX).await;
+        topo.is_ok_and(|answer| answer.lineage.is_some())
+    }
+
+    /// Notes where this server stands from now on, under the address `own`.
+    pub fn keep(&self, live: &ProxyLive, parent: &TargetAddress, own: &str) {
+        if live.state.writer.is_none() {
+            return;
+        }
+        let mut names: Vec<String> = self.before.own.iter().filter(|name| *name != own).cloned().collect();
+        names.push(own.to_owned());
+        names.drain(..names.len().saturating_sub(OWN_MAX));
+        let record = PlaceRecord { root: self.root.authority().to_owned(), parent: parent.secret_text(), own: names };
+        let (kind, key) = PLACE;
+        live.keep(StateRecord::new(kind, key, serde_json::to_string(&record).unwrap_or_default()));
+    }
+}

@@ -1,0 +1,401 @@
+//! What an original that polls this server was told. An original adds to its sums what a counter rose by from one poll to
+//! the next, and the whole of it at its first poll; it counts twice what a counter has when it meets its name. It drops
+//! a child at the first poll that fails, and keeps its sums. So this server lets it poll an address that [`climb`](super::climb)
+//! makes anew for each join, where a counter
+//!
+//! - is 0 in the first answer that has it, and
+//! - has from then on what was counted beyond what originals were told before that join, or, in a life of this server
+//!   before this one, could have been told.
+//!
+//! What an answer had counts as told when it was handed out whole to a client that still waited. If it did not arrive all
+//! the same, what it had more than the one before is missing above; nothing is ever counted twice.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ahash::AHashMap;
+use telem_engine::Timestamp;
+use telem_ingest::counters::{CounterReading, CounterValue};
+use tokio::sync::Notify;
+
+use super::shapes::finite;
+
+/// What stands before the number of a join in the address that an original polls.
+pub const SINCE: &str = "/since/";
+
+/// The memory of whoever stands at the top of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootMemory {
+    /// It never heard of this server, or was started anew since.
+    Empty,
+    /// It has what it was told before.
+    Kept,
+}
+
+/// What was told above, by job.
+#[derive(Default)]
+pub struct ToldAbove {
+    table: Mutex<ToldTable>,
+    answered: Notify,
+}
+
+#[derive(Default)]
+struct ToldTable {
+    /// The number of the last join; 0 where there was none.
+    join: u64,
+    /// Who polls has more than this process told.
+    is_remembered: bool,
+    /// Answers that were begun.
+    answers: u64,
+    jobs: BTreeMap<String, ToldJob>,
+    last: Option<LastTold>,
+}
+
+/// The last answer that was handed out whole.
+#[derive(Clone, Copy)]
+struct LastTold {
+    began: Duration,
+    /// Counters stand at 0 in it that have more.
+    has_unsaid: bool,
+}
+
+#[derive(Default)]
+struct ToldJob {
+    /// Of its run; a sum has none.
+    begin: Option<Timestamp>,
+    /// It stood in the last answer.
+    is_live: bool,
+    /// The answer in which it stands.
+    answer: u64,
+    /// Nobody knows what was told of it, so what it has now counts as told.
+    is_unknown: bool,
+    counters: AHashMap<Arc<str>, ToldCounter>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct ToldCounter {
+    /// What was told before this join.
+    base: f64,
+    /// What was told in all.
+    told: f64,
+    /// The same once the answer that is being made has arrived.
+    telling: Option<f64>,
+    /// Who polls knows its name.
+    is_known: bool,
+}
+
+impl ToldCounter {
+    fn told(value: f64) -> Self {
+        Self { base: value, told: value, ..Self::default() }
+    }
+}
+
+/// An answer that is being made.
+#[derive(Debug)]
+pub struct ToldAnswer {
+    number: u64,
+    began: Duration,
+    has_unsaid: bool,
+}
+
+impl fmt::Debug for ToldAbove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = self.lock();
+        f.debug_struct("ToldAbove").field("join", &table.join).field("jobs", &table.jobs.len()).finish_non_exhaustive()
+    }
+}
+
+impl ToldAbove {
+    fn lock(&self) -> MutexGuard<'_, ToldTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An earlier process may have told these.
+    pub fn assume(&self, id: &str, begin: Option<Timestamp>, readings: &[CounterReading]) {
+        let mut table = self.lock();
+        let job = table.jobs.entry(id.to_owned()).or_insert_with(|| ToldJob { begin, ..ToldJob::default() });
+        for reading in readings {
+            if let CounterValue::Counter(value) = reading.value
+                && reading.value.has_data()
+            {
+                job.counters.insert(Arc::clone(&reading.name), ToldCounter::told(value));
+            }
+        }
+    }
+
+    /// Begins another join, whose number in the address it gives; the one before ends.
+    pub fn join(&self, now: Timestamp, memory: RootMemory) -> u64 {
+        let mut table = self.lock();
+        table.is_remembered = memory == RootMemory::Kept;
+        if memory == RootMemory::Empty {
+            table.jobs.retain(|_, job| job.begin.is_none());
+            table.jobs.values_mut().for_each(|job| job.counters = AHashMap::new());
+        }
+        table.jobs.values_mut().for_each(|job| job.is_live = false);
+        table.last = None;
+        // No other life of this server had it.
+        let number = u64::try_from(now.micros()).unwrap_or(0).max(table.join + 1);
+        table.join = number;
+        number
+    }
+
+    /// Begins an answer to who polls for this join; `None` where there was another one since.
+    pub fn answer(&self, join: u64, began: Duration) -> Option<ToldAnswer> {
+        let mut table = self.lock();
+        if join == 0 || join != table.join {
+            return None;
+        }
+        table.answers += 1;
+        Some(ToldAnswer { number: table.answers, began, has_unsaid: false })
+    }
+
+    /// Whether there was no other join since this one.
+    pub fn is_last(&self, join: u64) -> bool {
+        join != 0 && join == self.lock().join
+    }
+
+    /// A job stands in an answer from now on. `begin` is that of its run.
+    pub fn begin_job(&self, answer: &ToldAnswer, id: &str, begin: Option<Timestamp>) {
+        let mut table = self.lock();
+        let is_unknown = table.is_remembered && begin.is_none();
+        let job =
+            table.jobs.entry(id.to_owned()).or_insert_with(|| ToldJob { is_unknown, begin, ..ToldJob::default() });
+        if job.begin != begin {
+            *job = ToldJob { begin, ..ToldJob::default() };
+        }
+        if !job.is_live {
+            for counter in job.counters.values_mut() {
+                *counter = ToldCounter::told(counter.told);
+            }
+        }
+        job.answer = answer.number;
+    }
+
+    /// Makes of a job's readings what an answer has of them; whether the answer is still one.
+    #[must_use]
+    pub fn tell(&self, answer: &mut ToldAnswer, id: &str, readings: &mut Vec<CounterReading>) -> bool {
+        let mut table = self.lock();
+        if answer.number != table.answers {
+            return false;
+        }
+        let Some(job) = table.jobs.get_mut(id) else { return false };
+        readings.retain_mut(|reading| {
+            let CounterValue::Counter(value) = &mut reading.value else { return reading.value.has_data() };
+            let now = finite(*value);
+            let counter = match job.counters.get_mut(&reading.name) {
+                Some(counter) => counter,
+                None if now == 0.0 => return false,
+                None => {
+                    let before = if job.is_unknown { now } else { 0.0 };
+                    job.counters.entry(Arc::clone(&reading.name)).or_insert(ToldCounter::told(before))
+                }
+            };
+            if counter.is_known {
+                *value = now - counter.base;
+                counter.telling = Some(now);
+            } else {
+                answer.has_unsaid |= now != counter.base;
+                *value = 0.0;
+                counter.telling = Some(counter.base);
+            }
+            true
+        });
+        true
+    }
+
+    /// An answer was handed out whole. Of a job that it does not have anything is kept only while that may go on, as
+    /// `goes_on` says.
+    pub fn end(&self, answer: &ToldAnswer, goes_on: impl Fn(&str, Timestamp) -> bool) {
+        {
+            let mut table = self.lock();
+            if answer.number != table.answers {
+                return;
+            }
+            table.jobs.retain(|id, job| {
+                job.is_live = job.answer == answer.number;
+                if !job.is_live {
+                    return job.begin.is_some_and(|begin| goes_on(id, begin));
+                }
+                job.is_unknown = false;
+                for counter in job.counters.values_mut() {
+                    if let Some(told) = counter.telling.take() {
+                        (counter.told, counter.is_known) = (told, true);
+                    }
+                }
+                true
+            });
+            table.last = Some(LastTold { began: answer.began, has_unsaid: answer.has_unsaid });
+        }
+        self.answered.notify_waiters();
+    }
+
+    /// Until an answer that began at `time` or later was handed out whole.
+    pub async fn answered_since(&self, time: Duration) {
+        self.until(|last| last.began > time).await;
+    }
+
+    /// The same, of one that has all of every counter.
+    pub async fn all_told_since(&self, time: Duration) {
+        self.until(|last| last.began > time && !last.has_unsaid).await;
+    }
+
+    async fn until(&self, is_met: impl Fn(LastTold) -> bool) {
+        loop {
+            let answered = self.answered.notified();
+            tokio::pin!(answered);
+            // From here on it is heard.
+            answered.as_mut().enable();
+            if self.lock().last.is_some_and(&is_met) {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    /// About what it takes in memory.
+    pub fn bytes(&self) -> usize {
+        let entry = size_of::<(Arc<str>, ToldCounter)>() + 1;
+        self.lock().jobs.values().map(|job| job.counters.capacity() * entry).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use axum::body::Body;
+    use axum::extract::Request;
+    use serde_json::Value as Json;
+
+    use super::*;
+    use crate::protocols::proxy::ProxyOptions;
+    use crate::protocols::proxy::targets::TargetAddress;
+    use crate::protocols::proxy::testing::TestProxy;
+
+    /// A server below some root.
+    fn below() -> TestProxy {
+        let root = Some((TargetAddress::parse("nowhere:1").unwrap(), Duration::from_secs(1)));
+        TestProxy::with(ProxyOptions { root, search_path: Some("/nowhere".into()), ..ProxyOptions::default() })
+    }
+
+    fn joined(proxy: &TestProxy, memory: RootMemory) -> String {
+        format!("{SINCE}{}/job", proxy.live.told.join(proxy.live.state.clock.now(), memory))
+    }
+
+    /// What clients count, by job and name.
+    async fn told(proxy: &TestProxy, at: &str) -> BTreeMap<String, BTreeMap<String, f64>> {
+        let jobs = proxy.get(at).await;
+        let counters = |job: &Json| {
+            let all = job["counters"].as_array().unwrap().iter();
+            let own = all.filter(|one| !one["name"].as_str().unwrap().starts_with("proxy_"));
+            own.map(|one| {
+                let value = &one["ctype"]["Counter"]["value"];
+                (one["name"].as_str().unwrap().to_owned(), value.as_f64().unwrap())
+            })
+            .collect()
+        };
+        let all = jobs.as_array().unwrap().iter();
+        all.map(|job| (job["desc"]["jobid"].as_str().unwrap().to_owned(), counters(job))).collect()
+    }
+
+    async fn works(proxy: &TestProxy, at: &str) -> (Option<f64>, Option<f64>) {
+        let told = told(proxy, at).await;
+        let work = |job: &str| told.get(job)?.get("work").copied();
+        (work("main"), work("j"))
+    }
+
+    fn both(value: f64) -> (Option<f64>, Option<f64>) {
+        (Some(value), Some(value))
+    }
+
+    #[tokio::test]
+    async fn a_counter_is_0_before_it_has_a_value_and_goes_on_where_another_join_ended() {
+        let proxy = below();
+        let seat = proxy.join("j", "./app", 1).await;
+        proxy.count(&seat, "work", 3.0);
+        let first = joined(&proxy, RootMemory::Empty);
+        assert_eq!(works(&proxy, &first).await, both(0.0));
+        assert_eq!(works(&proxy, &first).await, both(3.0));
+        proxy.count(&seat, "work", 10.0);
+        proxy.count(&seat, "late", 1.0);
+        assert_eq!(works(&proxy, &first).await, both(13.0));
+        assert_eq!(told(&proxy, &first).await["j"]["late"], 1.0);
+        proxy.count(&seat, "work", 100.0);
+        let second = joined(&proxy, RootMemory::Kept);
+        assert_eq!(works(&proxy, &second).await, both(0.0));
+        assert_eq!(works(&proxy, &second).await, both(100.0), "what the earlier join missed, and nothing twice");
+        let (status, _) = proxy.ask(Request::get(&first).body(Body::empty()).unwrap()).await;
+        assert_eq!(status, 404, "who polls for an earlier join stops");
+        assert_eq!(proxy.get("/job?job=j").await["counters"].as_array().unwrap().len(), 2 + node_metrics(&proxy).await);
+        let third = joined(&proxy, RootMemory::Empty);
+        assert_eq!(works(&proxy, &third).await, both(0.0));
+        assert_eq!(works(&proxy, &third).await, both(113.0), "all of it, for who was started anew");
+    }
+
+    async fn node_metrics(proxy: &TestProxy) -> usize {
+        let job = proxy.get("/job?job=j").await;
+        let names = job["counters"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.starts_with("proxy_")).count()
+    }
+
+    #[tokio::test]
+    async fn a_later_life_tells_what_it_counts_itself() {
+        let proxy = below();
+        let seat = proxy.join("j", "./app", 1).await;
+        proxy.count(&seat, "work", 13.0);
+        proxy.tick().await;
+        let proxy = proxy.restarted();
+        let seat = proxy.join("j", "./app", 1).await;
+        proxy.count(&seat, "work", 100.0);
+        let at = joined(&proxy, RootMemory::Kept);
+        told(&proxy, &at).await;
+        assert_eq!(works(&proxy, &at).await, both(100.0));
+        let proxy = proxy.restarted();
+        let at = joined(&proxy, RootMemory::Empty);
+        told(&proxy, &at).await;
+        assert_eq!(works(&proxy, &at).await.0, Some(13.0), "the last life kept nothing of what it counted");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_comes_back_has_what_it_counted_since_and_another_run_of_it_everything() {
+        let proxy = below();
+        let at = joined(&proxy, RootMemory::Empty);
+        let seat = proxy.join("j", "./app", 1).await;
+        proxy.count(&seat, "work", 5.0);
+        told(&proxy, &at).await;
+        assert_eq!(works(&proxy, &at).await, both(5.0));
+        proxy.leave(seat).await;
+        assert_eq!(works(&proxy, &at).await, (Some(5.0), None));
+        let seat = proxy.join("j", "./app", 1).await;
+        proxy.count(&seat, "work", 2.0);
+        assert_eq!(works(&proxy, &at).await, (Some(7.0), Some(0.0)));
+        assert_eq!(works(&proxy, &at).await, (Some(7.0), Some(2.0)));
+        proxy.leave(seat).await;
+        proxy.clock.pass(crate::protocols::proxy::runs::RETURN_MAX);
+        crate::protocols::proxy::seats::forget_old(&proxy.live).await;
+        told(&proxy, &at).await;
+        let seat = proxy.join("j", "./app", 1).await;
+        proxy.count(&seat, "work", 4.0);
+        told(&proxy, &at).await;
+        assert_eq!(works(&proxy, &at).await, (Some(11.0), Some(4.0)));
+        assert_eq!(proxy.live.told.lock().jobs.len(), 3, "of jobs that are over nothing is kept");
+    }
+
+    #[tokio::test]
+    async fn a_counter_that_is_set_lower_falls_by_as_much() {
+        let proxy = below();
+        proxy.get("/push?key=set&value=0").await;
+        proxy.get("/set?key=set&value=10").await;
+        let at = joined(&proxy, RootMemory::Empty);
+        told(&proxy, &at).await;
+        assert_eq!(told(&proxy, &at).await["main"]["set"], 10.0);
+        let at = joined(&proxy, RootMemory::Kept);
+        told(&proxy, &at).await;
+        proxy.get("/set?key=set&value=4").await;
+        assert_eq!(told(&proxy, &at).await["main"]["set"], -6.0);
+        proxy.get("/set?key=set&value=0").await;
+        assert_eq!(told(&proxy, &at).await["main"]["set"], -10.0, "one that is 0 stays there, or it would count anew");
+    }
+}
