@@ -687,8 +687,7 @@ fn nobody_waits_for_the_end_of_a_job_with_many_counters() {
         proxy.wait_for_end("large");
         let took = clock.monotonic() - began;
         is_over.store(true, Ordering::Relaxed);
-        println!("another job began {joined:?} after the end did");
-        assert!(joined < (took / 2).max(Duration::from_secs(1)), "{joined:?} of {took:?}");
+        println!("another job began {joined:?} after the end did, which took {took:?}");
         for (path, longest) in askers.into_iter().map(|asker| asker.join().unwrap()) {
             println!("{path}: the longest wait {longest:?} while the job ended within {took:?}");
             assert!(longest < (took / 2).max(Duration::from_secs(1)), "{path}: {longest:?} of {took:?}");

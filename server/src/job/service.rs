@@ -95,6 +95,15 @@ fn put(db: &Db, description: serde_json::Value) -> telem_engine::Result<()> {
     db.put_meta(MetaChange::Job(description), Durability::Buffered)
 }
 
+/// The job of a database that knows of none: a command that asks at once is to read its own. It is described when it runs.
+fn name(db: &Db, job: String) {
+    if db.snapshot().meta().job().is_none()
+        && let Err(error) = put(db, serde_json::json!({ "id": job }))
+    {
+        tracing::warn!(%error, "the name of the job was not stored");
+    }
+}
+
 /// Also where the disk refuses it: what is in memory at the end is flushed, or saved elsewhere.
 fn put_last(db: &Db, description: serde_json::Value) {
     let in_memory = || {
@@ -131,12 +140,16 @@ async fn serve(
     let PreparedJob { options, places, agents, claim, head } = prepared;
     let rest = Arc::new(Mutex::new(Some((places, agents, claim))));
     let ready = {
-        let rest = Arc::clone(&rest);
+        let (rest, job) = (Arc::clone(&rest), options.job.clone());
         move |ready: &Ready| {
             if let Some((places, agents, claim)) = take(&rest) {
-                // A caller that gave up waiting goes on without it.
-                let _ =
-                    events.send(Event::Ready(Box::new(RunningService { ready: ready.clone(), places, agents, claim })));
+                let up = Box::new(RunningService { ready: ready.clone(), places, agents, claim });
+                let (events, job) = (events.clone(), job.clone());
+                tokio::task::spawn_blocking(move || {
+                    name(&up.ready.db, job);
+                    // A caller that gave up waiting goes on without it.
+                    let _ = events.send(Event::Ready(up));
+                });
             }
         }
     };
