@@ -1,0 +1,135 @@
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::extract::Request;
+use serde_json::Value as Json;
+
+use super::super::ProxyOptions;
+use super::super::targets::TargetAddress;
+use super::super::testing::TestProxy;
+use super::*;
+
+/// A server below some root.
+fn below() -> TestProxy {
+    let root = Some((TargetAddress::parse("nowhere:1").unwrap(), Duration::from_secs(1)));
+    TestProxy::with(ProxyOptions { root, search_path: Some("/nowhere".into()), ..ProxyOptions::default() })
+}
+
+fn joined(proxy: &TestProxy, memory: RootMemory) -> String {
+    format!("{SINCE}{}/job", proxy.live.told.join(proxy.live.state.clock.now(), memory))
+}
+
+/// What clients count, by job and name.
+async fn told(proxy: &TestProxy, at: &str) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let jobs = proxy.get(at).await;
+    let counters = |job: &Json| {
+        let all = job["counters"].as_array().unwrap().iter();
+        let own = all.filter(|one| !one["name"].as_str().unwrap().starts_with("proxy_"));
+        own.map(|one| {
+            let value = &one["ctype"]["Counter"]["value"];
+            (one["name"].as_str().unwrap().to_owned(), value.as_f64().unwrap())
+        })
+        .collect()
+    };
+    let all = jobs.as_array().unwrap().iter();
+    all.map(|job| (job["desc"]["jobid"].as_str().unwrap().to_owned(), counters(job))).collect()
+}
+
+async fn works(proxy: &TestProxy, at: &str) -> (Option<f64>, Option<f64>) {
+    let told = told(proxy, at).await;
+    let work = |job: &str| told.get(job)?.get("work").copied();
+    (work("main"), work("j"))
+}
+
+fn both(value: f64) -> (Option<f64>, Option<f64>) {
+    (Some(value), Some(value))
+}
+
+#[tokio::test]
+async fn a_counter_is_0_before_it_has_a_value_and_goes_on_where_another_join_ended() {
+    let proxy = below();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 3.0);
+    let first = joined(&proxy, RootMemory::Empty);
+    assert_eq!(works(&proxy, &first).await, both(0.0));
+    assert_eq!(works(&proxy, &first).await, both(3.0));
+    proxy.count(&seat, "work", 10.0);
+    proxy.count(&seat, "late", 1.0);
+    assert_eq!(works(&proxy, &first).await, both(13.0));
+    assert_eq!(told(&proxy, &first).await["j"]["late"], 1.0);
+    proxy.count(&seat, "work", 100.0);
+    let second = joined(&proxy, RootMemory::Kept);
+    assert_eq!(works(&proxy, &second).await, both(0.0));
+    assert_eq!(works(&proxy, &second).await, both(100.0), "what the earlier join missed, and nothing twice");
+    let (status, _) = proxy.ask(Request::get(&first).body(Body::empty()).unwrap()).await;
+    assert_eq!(status, 404, "who polls for an earlier join stops");
+    assert_eq!(proxy.get("/job?job=j").await["counters"].as_array().unwrap().len(), 2 + node_metrics(&proxy).await);
+    let third = joined(&proxy, RootMemory::Empty);
+    assert_eq!(works(&proxy, &third).await, both(0.0));
+    assert_eq!(works(&proxy, &third).await, both(113.0), "all of it, for who was started anew");
+}
+
+async fn node_metrics(proxy: &TestProxy) -> usize {
+    let job = proxy.get("/job?job=j").await;
+    let names = job["counters"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name.starts_with("proxy_")).count()
+}
+
+#[tokio::test]
+async fn a_later_life_tells_what_it_counts_itself() {
+    let proxy = below();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 13.0);
+    proxy.tick().await;
+    let proxy = proxy.restarted();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 100.0);
+    let at = joined(&proxy, RootMemory::Kept);
+    told(&proxy, &at).await;
+    assert_eq!(works(&proxy, &at).await, both(100.0));
+    let proxy = proxy.restarted();
+    let at = joined(&proxy, RootMemory::Empty);
+    told(&proxy, &at).await;
+    assert_eq!(works(&proxy, &at).await.0, Some(13.0), "the last life kept nothing of what it counted");
+}
+
+#[tokio::test]
+async fn a_job_that_comes_back_has_what_it_counted_since_and_another_run_of_it_everything() {
+    let proxy = below();
+    let at = joined(&proxy, RootMemory::Empty);
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 5.0);
+    told(&proxy, &at).await;
+    assert_eq!(works(&proxy, &at).await, both(5.0));
+    proxy.leave(seat).await;
+    assert_eq!(works(&proxy, &at).await, (Some(5.0), None));
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 2.0);
+    assert_eq!(works(&proxy, &at).await, (Some(7.0), Some(0.0)));
+    assert_eq!(works(&proxy, &at).await, (Some(7.0), Some(2.0)));
+    proxy.leave(seat).await;
+    proxy.clock.pass(super::super::runs::RETURN_MAX);
+    super::super::seats::forget_old(&proxy.live).await;
+    told(&proxy, &at).await;
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 4.0);
+    told(&proxy, &at).await;
+    assert_eq!(works(&proxy, &at).await, (Some(11.0), Some(4.0)));
+    assert_eq!(proxy.live.told.lock().jobs.len(), 3, "of jobs that are over nothing is kept");
+}
+
+#[tokio::test]
+async fn a_counter_that_is_set_lower_falls_by_as_much() {
+    let proxy = below();
+    proxy.get("/push?key=set&value=0").await;
+    proxy.get("/set?key=set&value=10").await;
+    let at = joined(&proxy, RootMemory::Empty);
+    told(&proxy, &at).await;
+    assert_eq!(told(&proxy, &at).await["main"]["set"], 10.0);
+    let at = joined(&proxy, RootMemory::Kept);
+    told(&proxy, &at).await;
+    proxy.get("/set?key=set&value=4").await;
+    assert_eq!(told(&proxy, &at).await["main"]["set"], -6.0);
+    proxy.get("/set?key=set&value=0").await;
+    assert_eq!(told(&proxy, &at).await["main"]["set"], -10.0, "one that is 0 stays there, or it would count anew");
+}
