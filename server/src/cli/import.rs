@@ -47,6 +47,7 @@ use file::{ImportFile, ImportFormat};
 use names::CleanNames;
 use proxied::ProxiedRuns;
 use report::{ImportReport, WrongRows};
+pub use store::FILLED;
 use store::ImportStore;
 use table::TableRules;
 use tensorboard::EventRuns;

@@ -5,8 +5,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::import::{self, FILLED};
 use super::service::{make, standing_data, wanted_data};
-use super::{CliFailure, import, ls};
+use super::{CliFailure, ls};
 
 /// The directory in HOME that is the original's default, too.
 const HOME_DIR: &str = ".proxyprofiles";
@@ -77,12 +78,14 @@ fn below(dir: &Path, node: &str) -> Result<PathBuf, CliFailure> {
     Ok(data)
 }
 
-/// Removes what an import has left that was ended before it was complete.
+/// Removes what an import to `half_way` has left that was ended before it was complete. Names of nodes begin with no dot.
 fn remove_half_way(ours: &Path, half_way: &str) -> io::Result<()> {
+    // It is filled beside that, with a dot before it and its process behind.
+    let filled = format!(".{half_way}{FILLED}");
     for entry in fs::read_dir(ours)? {
         let entry = entry?;
-        // It is filled under such a name with a dot before it and its process behind.
-        if entry.file_name().to_string_lossy().trim_start_matches('.').starts_with(half_way.trim_start_matches('.')) {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|name| name == half_way || name.starts_with(&filled)) {
             fs::remove_dir_all(entry.path())?;
         }
     }

@@ -29,6 +29,9 @@ const KNOWN_MAX: usize = 1 << 20;
 /// Most nodes of one import: as many as are opened as one.
 const NODES_MAX: usize = crate::saving::saved::DATABASES_MAX;
 
+/// What stands between the name of a directory that is being filled and the number of the process.
+pub const FILLED: &str = ".telem-import.";
+
 pub const STOPPED: &str = "interrupted; nothing was saved";
 
 /// A series of a node.
@@ -88,7 +91,7 @@ impl ImportStore {
         }
         let mut hidden = OsString::from(".");
         hidden.push(name);
-        hidden.push(format!(".telem-import.{}.part", std::process::id()));
+        hidden.push(format!("{FILLED}{}.part", std::process::id()));
         let until_then = save.with_file_name(hidden);
         let stop = watch(until_then.clone())?;
         fs::create_dir_all(&until_then).map_err(cannot("create", &until_then))?;

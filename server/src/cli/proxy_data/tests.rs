@@ -80,11 +80,15 @@ fn a_take_over_that_was_ended_begins_anew() {
     for left in [".n1.import", "..n1.import.telem-import.77.part"] {
         fs::create_dir_all(ours.join(left).join("n1/wal")).unwrap();
     }
-    fs::create_dir_all(ours.join(".n11.import")).unwrap();
+    // Of other nodes: one that begins now as well, and some whose names begin so.
+    let others = ["..n1.import.import.telem-import.78.part", ".n11.import", "n1.important", "n1.import"];
+    for other in others {
+        fs::create_dir_all(ours.join(other)).unwrap();
+    }
     assert_eq!(samples(&settle(Some(dir.path()), "n1", None, nowhere).unwrap()), 1);
     let mut names: Vec<_> = fs::read_dir(&ours).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, [".n11.import", "n1"]);
+    assert_eq!(names, ["..n1.import.import.telem-import.78.part", ".n11.import", "n1", "n1.import", "n1.important"]);
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl ProxyRuns {
 
     /// When the run of a job began that is live, or was a moment ago.
     pub fn begin(&self, id: &str) -> Option<Timestamp> {
-        self.lock().recent.get(id).map(|run| run.begin)
+        self.place(id).map(|(_, begin)| begin)
     }
 
     /// The lane of a live run: its series hold the run's samples.
