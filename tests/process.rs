@@ -33,7 +33,8 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let width = PORTS.end - PORTS.start;
-    let mixed = u16::try_from(std::process::id() % u32::from(width)).unwrap();
+    // Processes that were started together do not try the same.
+    let mixed = u16::try_from(std::process::id().wrapping_mul(101) % u32::from(width)).unwrap();
     loop {
         let port = PORTS.start + (mixed + NEXT.fetch_add(1, Ordering::Relaxed)) % width;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

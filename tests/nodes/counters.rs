@@ -451,7 +451,10 @@ impl Crowd {
         let address = members[0].server.address.clone();
         // One asks the head, the other one an agent.
         let children = [0, 1].map(|at| Child::below(&members[at].server.address, original));
-        Self { job, members: members.map(Some), clients: Default::default(), children, sent: 0.0, marks: 0, address }
+        let members = members.map(Some);
+        let mut crowd = Self { job, members, clients: Default::default(), children, sent: 0.0, marks: 0, address };
+        (0..2).for_each(|at| crowd.child_is_polled(at));
+        crowd
     }
 
     fn member(&self, at: usize) -> &Member {
@@ -530,6 +533,18 @@ impl Crowd {
         let root = self.member(at).server.address.clone();
         self.children[at].returns(value, &root);
         self.sent += value;
+        self.child_is_polled(at);
+    }
+
+    /// Until the head asked it in this life. An original that has not joined yet loses its root with the node it was
+    /// going to ask, and two lives between two polls are one to whoever polls it (docs/proxy.md).
+    fn child_is_polled(&mut self, at: usize) {
+        let ChildServer::Original(original) = &mut self.children[at].server else { return };
+        let Some((_, client)) = &mut original.life else { return };
+        self.marks += 1;
+        let mark = format!("life_{}", self.marks);
+        client.add(&mark, 1.0);
+        self.member(0).awaits("main", &mark, 1.0);
     }
 }
 
