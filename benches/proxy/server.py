@@ -238,6 +238,25 @@ def row_trace(proxy, scale):
     return {"bytes a sample of a trace": sum(file.stat().st_size for file in files) / samples, "points of one trace": points}
 
 
+def row_labels(proxy, scale):
+    """10,000 counters that differ in a label alone: the whole trace of their job."""
+    names = [f'bench_total{{n="{i}"}}' for i in range(10_000 // scale)]
+    client = proxy.connect("labels")
+    send(client, declared(names) + updates(names))
+    proxy.await_that(lambda: proxy.counter(names[-1], "labels") == 1.0)
+    # Until they have samples.
+    time.sleep(2.5)
+    before, begin = proxy.cpu_s(), time.monotonic()
+    for _ in range(3):
+        proxy.get("/trace/json?jobid=labels")
+    found = {
+        "whole trace of 10,000 counters, wall ms": (time.monotonic() - begin) / 3 * 1e3,
+        "whole trace of 10,000 counters, CPU ms": (proxy.cpu_s() - before) / 3 * 1e3,
+    }
+    client.close()
+    return found
+
+
 def row_finished(proxy, scale):
     jobs, names = 200 // scale, names_of(100)
     # Both look at their node once a second.
@@ -258,7 +277,7 @@ def row_finished(proxy, scale):
     return {"200 finished jobs: growth, MB": grown, "200 finished jobs: start, s": again.start_s}
 
 
-ROWS = {"updates": row_updates, "many-updates": row_many_updates, "many": row_many_counters, "trace": row_trace, "finished": row_finished}
+ROWS = {"updates": row_updates, "many-updates": row_many_updates, "many": row_many_counters, "trace": row_trace, "labels": row_labels, "finished": row_finished}
 
 
 def main():

@@ -334,9 +334,11 @@ impl SeriesIndex {
     pub(crate) fn select_before(&self, end: SeriesId, metric: &str, predicates: &[TagPredicate<'_>]) -> Vec<SeriesId> {
         let inner = self.read();
         let Some(metric) = inner.metrics.ordinal(metric) else { return Vec::new() };
+        // A tag that no series has is told before any is looked at.
+        let keys: Option<Vec<u32>> = predicates.iter().map(|predicate| inner.tag_keys.ordinal(predicate.key)).collect();
+        let Some(keys) = keys else { return Vec::new() };
         let mut ids = inner.candidates(end, metric, predicates);
-        for predicate in predicates {
-            let Some(key) = inner.tag_keys.ordinal(predicate.key) else { return Vec::new() };
+        for (predicate, key) in predicates.iter().zip(keys) {
             inner.keep(&mut ids, key, predicate.accepts);
         }
         inner.sort(&mut ids);

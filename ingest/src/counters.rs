@@ -64,7 +64,7 @@ pub enum Withdrawal {
 }
 
 /// The tags that tell the series of a lane from those of others.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LaneTags {
     pub default: DefaultTags,
     /// In the order of keys.

@@ -10,7 +10,7 @@ pub const HOST: &str = "host";
 pub const RANK: &str = "rank";
 
 /// The tags that samples of one sender get which lack them. By default none: what was sent is what is stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DefaultTags {
     host: Option<Arc<str>>,
     rank: Option<u32>,

@@ -13,8 +13,9 @@
 
 mod grid;
 mod node;
+mod source;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -23,24 +24,20 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use serde::{Deserialize, Serialize};
-use telem_engine::{JOB_SLOT_TAG, SeriesKey, Snapshot, TagSet, TimeRange, Timestamp, Value};
-use telem_ingest::counters::naming::{is_of_name, own_metric, stored_key};
-use telem_ingest::counters::{CounterReading, CounterValue, GaugeValue, LaneTags, ScopeId};
+use telem_engine::{TimeRange, Timestamp};
+use telem_ingest::counters::{CounterReading, CounterValue, GaugeValue, ScopeId};
 use telem_ingest::decode::proxy::CounterKind;
-use telem_ingest::decode::proxy::label::FullName;
-use telem_ingest::default_tags::HOST;
 
-use self::grid::{TraceGrid, TracePiece, counted, latest_of};
+use self::grid::{TraceGrid, counted, latest_of};
 use self::node::NodeSource;
+use self::source::TraceSource;
 use super::keeping;
 use super::live::ProxyLive;
 use super::profiles;
 use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
 use super::runs::FinishedRun;
 use super::shapes::{JobDesc, MetricValue, finite};
-use super::tags::{
-    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, MAIN, NODES_PREFIX, TARGET_TAG, jobless_tags,
-};
+use super::tags::MAIN;
 
 /// Most points of one metric.
 pub const TRACE_POINTS_MAX: usize = 10_000;
@@ -250,27 +247,28 @@ impl Trace {
         }
     }
 
+    /// Where the samples of its metrics are, as they stand now.
+    fn source<'a>(&self, live: &'a ProxyLive) -> TraceSource<'a> {
+        match &self.of {
+            TraceOf::Live { slot, begin, .. } => TraceSource::of_live(live, &self.desc.jobid, *slot, *begin),
+            TraceOf::Finished(run) => TraceSource::of_run(live, run),
+            TraceOf::Sum(_) => TraceSource::of_sum(live, self.desc.jobid == MAIN),
+        }
+    }
+
     /// The samples of a metric, by time: totals of a counter, values of a gauge.
     fn samples(
         &self,
         live: &ProxyLive,
-        snapshot: &Snapshot,
-        places: &[RunPlace],
+        source: &mut TraceSource<'_>,
         metric: &TracedMetric,
     ) -> telem_engine::Result<Vec<(Timestamp, f64)>> {
         let name = &*metric.name;
         if self.is_of_node(live, name) {
-            let Some(source) = NodeSource::of(name) else { return Ok(Vec::new()) };
-            return source.samples(snapshot, self.node(live), self.time_of_node(live));
+            let Some(of_node) = NodeSource::of(name) else { return Ok(Vec::new()) };
+            return of_node.samples(source.snapshot(), self.node(live), self.time_of_node(live));
         }
-        let pieces = match &self.of {
-            TraceOf::Live { slot, begin, .. } => {
-                let place = RunPlace::of_live(live, &self.desc.jobid, *slot, *begin);
-                pieces_of_run(snapshot, places, &place, name)?
-            }
-            TraceOf::Finished(run) => pieces_of_run(snapshot, places, &RunPlace::of(run), name)?,
-            TraceOf::Sum(_) => pieces_of_sum(live, snapshot, places, self.desc.jobid == MAIN, name)?,
-        };
+        let pieces = source.pieces(name)?;
         Ok(match metric.kind {
             CounterKind::Gauge => latest_of(pieces),
             CounterKind::Counter => {
@@ -279,7 +277,7 @@ impl Trace {
                 if let (TraceOf::Sum(_), CounterValue::Counter(last)) = (&self.of, metric.last)
                     && let Some((_, told)) = totals.last().copied()
                 {
-                    let untold = last - told - unstored(live, snapshot, self.desc.jobid == MAIN, name)?;
+                    let untold = last - told - source.unstored(name)?;
                     if untold.is_finite() {
                         totals.iter_mut().for_each(|(_, total)| *total += untold);
                     }
@@ -291,9 +289,7 @@ impl Trace {
 
     /// A metric on a grid of its own.
     fn series(&self, live: &ProxyLive, metric: &TracedMetric) -> telem_engine::Result<Vec<(Timestamp, f64)>> {
-        let snapshot = live.state.db.snapshot();
-        let places = run_places(live);
-        let samples = self.samples(live, &snapshot, &places, metric)?;
+        let samples = self.samples(live, &mut self.source(live), metric)?;
         let last = number(metric.last);
         let end = samples.last().map_or(Timestamp::MIN, |(time, _)| *time).max(self.end(live));
         let begin = samples.first().map_or(end, |(time, _)| *time);
@@ -307,172 +303,6 @@ fn number(value: CounterValue) -> f64 {
         CounterValue::Counter(value) => value,
         CounterValue::Gauge(gauge) => gauge.average(),
     }
-}
-
-/// Where the samples of a run are.
-#[derive(Clone, Debug)]
-struct RunPlace {
-    /// Of its series, and of those of other runs that share them.
-    tags: LaneTags,
-    slot: Option<u32>,
-    begin: Timestamp,
-    is_imported: bool,
-}
-
-impl RunPlace {
-    fn of(run: &FinishedRun) -> Self {
-        Self { tags: run.tags(), slot: run.slot, begin: run.begin, is_imported: run.is_imported }
-    }
-
-    fn of_live(live: &ProxyLive, id: &str, slot: Option<u32>, begin: Timestamp) -> Self {
-        Self { tags: live.job_tags(id, slot), slot, begin, is_imported: false }
-    }
-}
-
-/// Those of all runs, by begin.
-fn run_places(live: &ProxyLive) -> Vec<RunPlace> {
-    let finished = live.runs.finished();
-    let over = finished.iter().map(|run| RunPlace::of(run));
-    let live_ids = live.runs.live().into_iter().map(|(desc, _)| desc.jobid);
-    let running = live_ids.filter_map(|id| {
-        let (slot, begin) = live.runs.place(&id)?;
-        Some(RunPlace::of_live(live, &id, slot, begin))
-    });
-    let mut places: Vec<RunPlace> = over.chain(running).collect();
-    places.sort_by_key(|place| place.begin);
-    places
-}
-
-fn pieces_of_run(
-    snapshot: &Snapshot,
-    places: &[RunPlace],
-    run: &RunPlace,
-    name: &str,
-) -> telem_engine::Result<Vec<TracePiece>> {
-    let next = places.iter().find(|place| place.begin > run.begin && place.tags == run.tags);
-    let range = TimeRange::new(run.begin, next.map_or(Timestamp::MAX, |next| next.begin));
-    let tags = &run.tags;
-    let mut all = match stored_key(snapshot, name, tags) {
-        Some(key) => pieces(snapshot, &key, range, &[])?,
-        None => Vec::new(),
-    };
-    // What other servers told of the job.
-    let (slot, job) = (run.slot.map(|slot| slot.to_string()), tags.more.iter().find(|(tag, _)| **tag == *JOB_TAG));
-    let is_of_run = |tags: &TagSet| {
-        tags.get(LANE_TAG).is_none()
-            && tags.get(JOB_SLOT_TAG) == slot.as_deref()
-            && tags.get(JOB_TAG) == job.map(|(_, job)| &**job)
-    };
-    for key in series_of_targets(snapshot, name, is_of_run) {
-        all.extend(pieces(snapshot, &key, range, &[])?);
-    }
-    Ok(all)
-}
-
-/// The series of a counter that other servers told of.
-fn series_of_targets(snapshot: &Snapshot, name: &str, is_wanted: impl Fn(&TagSet) -> bool) -> Vec<SeriesKey> {
-    const OURS: [&str; 5] = [LANE_TAG, TARGET_TAG, JOB_TAG, JOB_SLOT_TAG, HOST];
-    let FullName { base, mut labels } = FullName::new(name);
-    labels.sort();
-    let has_label = |name: &str| labels.iter().any(|(label, _)| *label == name);
-    let is_named = |tags: &TagSet| {
-        let told = tags.iter().filter(|(key, _)| !OURS.contains(key) || has_label(key));
-        told.eq(labels.iter().map(|(label, value)| (*label, &**value)))
-    };
-    let metrics =
-        ["", NODES_PREFIX].into_iter().flat_map(|prefix| [format!("{prefix}{base}"), own_metric(name, prefix)]);
-    // Both are one for most names.
-    let metrics: BTreeSet<String> = metrics.collect();
-    let ids = metrics.iter().flat_map(|metric| snapshot.select(metric, &[]));
-    let keys = ids.filter_map(|id| snapshot.index().key(id));
-    keys.filter(|key| key.tags().get(TARGET_TAG).is_some() && is_wanted(key.tags()))
-        .filter(|key| is_of_name(snapshot, key, name, || is_named(key.tags())))
-        .collect()
-}
-
-fn pieces_of_sum(
-    live: &ProxyLive,
-    snapshot: &Snapshot,
-    places: &[RunPlace],
-    is_main: bool,
-    name: &str,
-) -> telem_engine::Result<Vec<TracePiece>> {
-    let mut all = Vec::new();
-    for lane in if is_main { &[JOBLESS_LANE, HTTP_LANE][..] } else { &[JOBLESS_LANE][..] } {
-        for node in &*live.stored_nodes {
-            if let Some(key) = stored_key(snapshot, name, &jobless_tags(node, lane)) {
-                all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
-            }
-        }
-    }
-    // All that a child counts is one lane, whatever its jobs are.
-    let told: &[&str] = if is_main { &[CHILD_LANE, EXPORTER_LANE] } else { &[EXPORTER_LANE] };
-    for key in series_of_targets(snapshot, name, |tags| tags.get(LANE_TAG).is_some_and(|lane| told.contains(&lane))) {
-        all.extend(pieces(snapshot, &key, TimeRange::ALL, &[])?);
-    }
-    // Of runs that share series, those are read once.
-    let mut by_series: BTreeMap<SeriesKey, Vec<Timestamp>> = BTreeMap::new();
-    for place in places.iter().filter(|place| !place.is_imported) {
-        if let Some(key) = stored_key(snapshot, name, &place.tags) {
-            by_series.entry(key).or_default().push(place.begin);
-        }
-    }
-    for (key, begins) in by_series {
-        all.extend(pieces(snapshot, &key, TimeRange::ALL, &begins)?);
-    }
-    Ok(all)
-}
-
-/// What lanes below a sum counted since the last tick, which samples are still to tell.
-fn unstored(live: &ProxyLive, snapshot: &Snapshot, is_main: bool, name: &str) -> telem_engine::Result<f64> {
-    if live.store.is_none() {
-        return Ok(0.0);
-    }
-    let node = &live.state.node;
-    let jobless = (live.jobless, jobless_tags(node, JOBLESS_LANE), Timestamp::MIN);
-    let http = is_main.then(|| (live.http, jobless_tags(node, HTTP_LANE), Timestamp::MIN));
-    let of_run = |(desc, _): (JobDesc, ScopeId)| {
-        let (slot, begin) = live.runs.place(&desc.jobid)?;
-        Some((live.runs.lane(&desc.jobid)?, live.job_tags(&desc.jobid, slot), begin))
-    };
-    let mut recent = 0.0;
-    for (lane, tags, begin) in live.runs.live().into_iter().filter_map(of_run).chain([jobless]).chain(http) {
-        let Some(CounterValue::Counter(now)) = live.table.find(lane, name).map(|reading| reading.value) else {
-            continue;
-        };
-        let key = stored_key(snapshot, name, &tags);
-        let stored = match key.and_then(|key| snapshot.index().id(&key)) {
-            Some(series) => snapshot.last(series)?.filter(|(time, _)| *time >= begin),
-            None => None,
-        };
-        recent += now - stored.map_or(0.0, |(_, value)| float(value));
-    }
-    Ok(recent)
-}
-
-fn float(value: Value) -> f64 {
-    match value {
-        Value::Int(value) => value as f64,
-        Value::Float(value) => value,
-    }
-}
-
-/// The samples of a series, a piece for each run that begins at one of `begins`.
-fn pieces(
-    snapshot: &Snapshot,
-    key: &SeriesKey,
-    range: TimeRange,
-    begins: &[Timestamp],
-) -> telem_engine::Result<Vec<TracePiece>> {
-    let Some(id) = snapshot.index().id(key) else { return Ok(Vec::new()) };
-    let mut samples = Vec::new();
-    for points in snapshot.points(vec![id], range) {
-        let points = points?;
-        samples.extend(points.times.iter().copied().zip(points.values.iter().map(float)));
-    }
-    let run_of = |time: Timestamp| begins.partition_point(|begin| *begin <= time);
-    let of_runs = samples.chunk_by(|one, other| run_of(one.0) == run_of(other.0));
-    Ok(of_runs.map(<[_]>::to_vec).collect())
 }
 
 /// About what a sample takes.
@@ -628,12 +458,11 @@ async fn whole(Of(live): ProxyState, RequestParams(params): RequestParams) -> Re
 /// # Errors
 /// Those of the engine.
 pub fn whole_text(live: &ProxyLive, trace: &Trace) -> telem_engine::Result<String> {
-    let snapshot = live.state.db.snapshot();
-    let places = run_places(live);
+    let mut source = trace.source(live);
     let traced = trace.metrics(live);
     let mut all = Vec::with_capacity(traced.len());
     for metric in &traced {
-        all.push(trace.samples(live, &snapshot, &places, metric)?);
+        all.push(trace.samples(live, &mut source, metric)?);
     }
     let end =
         all.iter().filter_map(|samples| samples.last()).map(|(time, _)| *time).fold(trace.end(live), Timestamp::max);

@@ -8,7 +8,8 @@ use telem_engine::{JOB_SLOT_TAG, SeriesKey, Snapshot, TimeRange, Timestamp};
 use telem_ingest::decode::proxy::label::FullName;
 use telem_ingest::default_tags::HOST;
 
-use super::{TracePiece, latest_of, pieces};
+use super::grid::{TracePiece, latest_of};
+use super::source::pieces;
 
 const MEMORY: &str = "node_memory_MemTotal_bytes";
 const MEMORY_AVAILABLE: &str = "node_memory_MemAvailable_bytes";
