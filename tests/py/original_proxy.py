@@ -112,9 +112,10 @@ def ran(command, code=0, **more):
     return done
 
 
-def launch(command, job, path, exporters):
-    """Below the original's launcher."""
-    return ran([PREFIX / "bin" / "proxy_run", "-S", PERIOD_MS, "-j", job, "-u", path, "-e", exporters, "--", *command])
+def launch(command, job, path, exporters, *, launcher=(PREFIX / "bin" / "proxy_run",), **variables):
+    """Below the original's launcher, or another; without a job what is in the environment says which it is."""
+    options = [*(() if job is None else ("-j", job)), *(() if exporters is None else ("-e", exporters))]
+    return ran([*launcher, "-S", PERIOD_MS, *options, "-u", path, "--", *command], **variables)
 
 
 def counted(profile):

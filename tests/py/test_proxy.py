@@ -303,6 +303,40 @@ def test_the_size_of_a_trace_and_its_rhythms_are_answered_as_by_the_successor(pr
         assert answer_to(base, f"{call}?jobid=no") == refusal("No such jobid")
 
 
+def test_names_of_the_originals_manual_and_a_slash_at_the_end_lead_to_the_same_answers(proxy, monkeypatch):
+    monkeypatch.syspath_prepend(CASES)
+    import setup
+
+    base, path = proxy
+    client = setup.Client(str(path), setup.desc("j", "./app", 2))
+    client.counter("c", "what was done")
+    client.add("c", 2.5)
+    client.gauge("g", "how it is")
+    client.set("g", 7)
+    until(lambda: {"c", "g"} <= {one["name"] for one in get(f"{base}/job?job=main")["counters"]})
+    for job in ("main", "j"):
+        told = lasting(text_of(f"{base}/job/?job={job}"))
+        assert told == lasting(text_of(f"{base}/job?job={job}"))
+        assert (told["desc"]["jobid"], [one["name"] for one in told["counters"]]) == (job, ["c", "g"])
+    assert answer_to(base, "/job/?job=no") == refusal("No such Job ID")
+    client.close()
+    until(lambda: answer_to(base, "/profiles/get?jobid=j")[0] == 200)
+    profile = answer_to(base, "/get?jobid=j")
+    assert profile == answer_to(base, "/profiles/get?jobid=j")
+    assert {"c", "g", "walltime"} <= {one["name"] for one in json.loads(profile[2])["counters"]}
+    for target, others in {
+        "/profiles/get?jobid=j": ["/get/?jobid=j", "/profiles/get/?jobid=j"],
+        "/profiles/get?jobid=no": ["/get?jobid=no"],
+        "/profiles/get": ["/get"],
+        "/profiles/percmd": ["/percmd", "/percmd/", "/profiles/percmd/"],
+        "/job/list": ["/joblist", "/joblist/", "/job/list/"],
+    }.items():
+        for other in others:
+            assert answer_to(base, other) == answer_to(base, target), other
+    assert answer_to(base, "/get?jobid=no") == refusal("Failed to get no")
+    assert answer_to(base, "/get") == refusal("A GET parameter jobid must be passed")
+
+
 # As Prometheus asks.
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
 

@@ -292,3 +292,34 @@ def test_a_run_with_exporters_has_what_they_count(started, programs, tmp_path):
                     "SELECT metric, max(value) AS most FROM samples WHERE metric IN "
                     "('strace___hits___getppid', 'strace___size___write') GROUP BY metric ORDER BY metric")
     assert asked.stdout.splitlines()[1:] == ["strace___hits___getppid,300.0", "strace___size___write,500.0"]
+
+
+def test_a_run_tells_its_command_where_its_own_socket_is_and_which_job_it_belongs_to(started, server, tmp_path):
+    words = ("PROXY_PATH", "TELEM_SOCKET", "PROXY_JOB_ID", "TELEM_JOB", "PROXY_PERIOD")
+    shown = ["sh", "-c", f"test -S \"$PROXY_PATH\" && for one in {' '.join(words)}; do eval \"echo \\$$one\"; done"]
+    run = [TELEM, "-q", "run", "--listen", "127.0.0.1:0", "--level", "1", "--job", "mine", "--save", tmp_path / "saved"]
+    path, own_path, job, own_job, period = started(*run, "--", *shown).stdout.splitlines()
+    assert path == own_path != server.path and os.path.isabs(path)
+    assert job == own_job == "mine"
+    # Milliseconds, and as many as where nothing says otherwise.
+    assert period == "1000"
+
+
+def test_a_program_of_the_client_library_sends_to_the_run_around_it_without_any_option(started, tmp_path):
+    build("make", "-s", "-C", PROXY, f"BUILD={tmp_path}", tmp_path / "libproxyclient.so")
+    (tmp_path / "steps.c").write_text("""
+#include <metric_proxy_client.h>
+int main(void)
+{
+    struct MetricProxyClient *client = metric_proxy_init();
+    metric_proxy_counter_inc(metric_proxy_counter_new(client, "steps", "Steps done"), 42);
+    return metric_proxy_release(client);
+}
+""")
+    build("cc", tmp_path / "steps.c", f"-I{PROXY / 'include'}", f"-L{tmp_path}", "-lproxyclient", f"-Wl,-rpath,{tmp_path}",
+          "-o", tmp_path / "steps")
+    run = [TELEM, "-q", "run", "--listen", "127.0.0.1:0", "--level", "1", "--job", "mine", "--save", tmp_path / "saved"]
+    started(*run, "--", tmp_path / "steps")
+    asked = started(TELEM, "-q", "sql", "--format", "csv", tmp_path / "saved",
+                    "SELECT job, max(value) AS most FROM samples WHERE metric = 'steps' GROUP BY job")
+    assert asked.stdout.splitlines()[1:] == ["mine,42.0"]

@@ -331,6 +331,30 @@ def test_a_model_is_projected_and_bytes_are_shown_in_a_unit(proxy, visit):
     assert '"callpath":"written"' in behind(page, "Extra-P's input")
 
 
+def test_a_row_of_another_command_draws_the_metric_that_it_names(proxy, visit):
+    for command, names in [("./one", ("a_one", "a_two")), ("./other", ("b_one", "b_two"))]:
+        for size in [1, 2, 4]:
+            finish(proxy, f"{command[2:]}{size}", size, command=command, **dict.fromkeys(names, float(size)))
+    page = visit(proxy.base, "model.html?jobid=one4&metric=a_one")
+    expect(page.get_by_role("button", name="a_two", exact=True)).to_be_visible()
+    page.get_by_label("Job").select_option("other4")
+    page.get_by_role("button", name="b_two", exact=True).click()
+    expect(page.get_by_role("heading", name="b_two", exact=True)).to_be_visible()
+    expect(page.locator("svg circle")).to_have_count(3)
+
+
+def test_large_values_that_are_almost_equal_are_drawn(proxy, visit):
+    client = Client(proxy.path, "large", 1)
+    client.count("work", 1e17)
+    until(lambda: len(get(proxy, "/trace/plot?jobid=large&filter=work") or []) > 2)
+    client.count("work", 16.0)
+    until(lambda: get(proxy, "/trace/plot?jobid=large&filter=work")[-2][1] == 1e17 + 16)
+    page = visit(proxy.base, "trace.html?jobid=large&filter=work")
+    expect(page.get_by_role("heading", name="work", exact=True)).to_be_visible()
+    expect(page.locator("svg path.line")).to_have_attribute("d", re.compile("^M.*"))
+    client.close()
+
+
 def test_a_trace_is_derived_and_shown_in_time(proxy, visit):
     client = Client(proxy.path, "traced", 1)
     client.count("work", 1.0)

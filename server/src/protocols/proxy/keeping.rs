@@ -9,7 +9,8 @@
 //! | `proxy.name` | a series | the name of its counter, where metric and tags do not spell it |
 //! | `proxy.lane` | `jobless` | clients without a job counted something |
 //! | `proxy.above` | `place` | where this server stood in a tree, and under which addresses |
-//! | `proxy.base` | `main` | what runs counted whose profiles are forgotten |
+//! | `proxy.untold` | a number | what an original above was not told of yet |
+//! | `proxy.base` | `main`, or the number of a part | what runs counted whose profiles are forgotten |
 //!
 //! The sums are not stored: at a start they are made of these and of the last samples ([`revival`](super::revival)).
 
@@ -30,7 +31,7 @@ pub const PROFILE: &str = "proxy.profile";
 pub const COUNTER: &str = "proxy.counter";
 const OWN: &str = "proxy.own";
 const BASE: &str = "proxy.base";
-/// The one record of the kind `proxy.base`.
+/// The only key of `proxy.base` in older databases.
 const BASE_KEY: &str = "main";
 /// Most counters in one part of a profile.
 const PART_COUNTERS: usize = 8_192;
@@ -47,6 +48,9 @@ pub struct RunRecord {
     /// It ran under another server, and counts in no sum of this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_imported: bool,
+    /// No profile is wanted (`-i`): what it counted is kept until it cannot go on, for the sums.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_passing: bool,
     /// Parts of what clients here counted; all of the profile is that, where nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     own: Option<usize>,
@@ -78,14 +82,10 @@ pub fn open_record(key: &str, desc: &JobDesc, begin: Timestamp, slot: Option<u32
         slot,
         parts: 0,
         is_imported: false,
+        is_passing: false,
         own: None,
     };
     StateRecord::new(RUN, key, text(&record))
-}
-
-/// The removal of a run's record.
-pub fn no_record(key: &str) -> StateRecord {
-    StateRecord::removal(RUN, key)
 }
 
 /// Keeps a run that is over with its last values; and what is `own` of them, where that is not all.
@@ -100,6 +100,7 @@ pub fn keep_profile(live: &ProxyLive, run: &FinishedRun, readings: &[CounterRead
         parts,
         own,
         is_imported: false,
+        is_passing: !live.options.has_profiles,
     };
     live.keep(StateRecord::new(RUN, &*run.key, text(&record)));
 }
@@ -141,6 +142,7 @@ pub fn imported_records(run: &FinishedRun, metrics: &[ProxyMetric<'_>], counters
         slot: run.slot,
         parts,
         is_imported: true,
+        is_passing: false,
         own: None,
     };
     records.push(StateRecord::new(RUN, &*run.key, text(&record)));
@@ -209,24 +211,34 @@ pub fn keep_counter(live: &ProxyLive, name: &str, doc: &str) {
 }
 
 /// What runs counted whose profiles are forgotten.
-pub fn base(snapshot: &Snapshot) -> Option<Vec<ProxyMetric<'static>>> {
-    snapshot.meta().record(BASE, BASE_KEY).and_then(|text| serde_json::from_str(&text).ok())
+pub fn base(snapshot: &Snapshot) -> Vec<ProxyMetric<'static>> {
+    let parts = snapshot.meta().records(BASE).filter_map(|(key, text)| {
+        serde_json::from_str::<Vec<ProxyMetric<'static>>>(&text)
+            .inspect_err(|error| tracing::warn!(%error, key, "what forgotten profiles counted cannot be read"))
+            .ok()
+    });
+    parts.flatten().collect()
 }
 
-/// Forgets profiles that are older than they are kept. What they counted stays in the sums.
-pub fn forget_old_profiles(live: &ProxyLive) {
+/// Runs whose profiles are older than they are kept.
+pub fn old_runs(live: &ProxyLive) -> Vec<Arc<FinishedRun>> {
     let now = live.state.clock.now();
     let keep = i64::try_from(live.options.profiles_keep.as_micros()).unwrap_or(i64::MAX);
     let is_old = |run: &FinishedRun| now.micros().saturating_sub(run.end.micros()) > keep;
-    let old: Vec<Arc<FinishedRun>> = live.runs.finished().into_iter().filter(|run| is_old(run)).collect();
-    if old.is_empty() || live.state.writer.is_none() {
+    live.runs.finished().into_iter().filter(|run| is_old(run)).collect()
+}
+
+/// Forgets what runs left. What they counted stays in the sums.
+pub fn forget(live: &ProxyLive, runs: &[Arc<FinishedRun>]) {
+    if runs.is_empty() || live.state.writer.is_none() {
         return;
     }
     let snapshot = live.state.db.snapshot();
-    let base = base(&snapshot).unwrap_or_default();
-    let mut sums: BTreeMap<Arc<str>, CounterReading> =
-        base.into_iter().map(ProxyMetric::reading).map(|reading| (Arc::clone(&reading.name), reading)).collect();
-    for run in old.iter().filter(|run| !run.is_imported) {
+    let mut sums: BTreeMap<Arc<str>, CounterReading> = BTreeMap::new();
+    for reading in base(&snapshot).into_iter().map(ProxyMetric::reading) {
+        sums.insert(Arc::clone(&reading.name), reading);
+    }
+    for run in runs.iter().filter(|run| !run.is_imported) {
         for reading in own_profile(live, run) {
             let CounterValue::Counter(value) = reading.value else { continue };
             let sum = sums.entry(Arc::clone(&reading.name));
@@ -237,8 +249,13 @@ pub fn forget_old_profiles(live: &ProxyLive) {
         }
     }
     let sums: Vec<ProxyMetric<'_>> = sums.values().map(|reading| ProxyMetric::of(reading, 0)).collect();
-    live.keep(StateRecord::new(BASE, BASE_KEY, text(&sums)));
-    for run in old {
+    for (part, sums) in sums.chunks(PART_COUNTERS).enumerate() {
+        live.keep(StateRecord::new(BASE, part.to_string(), text(&sums)));
+    }
+    if snapshot.meta().record(BASE, BASE_KEY).is_some() {
+        live.keep(StateRecord::removal(BASE, BASE_KEY));
+    }
+    for run in runs {
         for kind in [PROFILE, OWN] {
             let parts = snapshot.meta().record_keys(kind).filter(|key| {
                 key.strip_prefix(&*run.key)
@@ -249,6 +266,5 @@ pub fn forget_old_profiles(live: &ProxyLive) {
             }
         }
         live.keep(StateRecord::removal(RUN, &*run.key));
-        live.runs.remove_finished(&run.key);
     }
 }

@@ -40,12 +40,13 @@ pub fn restore(live: &Arc<ProxyLive>) {
     let base = keeping::base(&snapshot);
     let (kind, key) = JOBLESS_RECORD;
     let has_jobless = meta.record(kind, key).is_some();
-    if runs.is_empty() && counters.is_empty() && base.is_none() && !has_jobless && live.targets.is_empty() {
+    if runs.is_empty() && counters.is_empty() && base.is_empty() && !has_jobless && live.targets.is_empty() {
         return;
     }
     let stored = StoredLanes::find(live, &runs);
     let now = live.state.clock.now();
-    add_passed(live, base.into_iter().flatten().map(ProxyMetric::reading).collect());
+    add_passed(live, base.into_iter().map(ProxyMetric::reading).collect());
+    let mut passed = Vec::new();
     for (key, record) in runs {
         let begin = Timestamp::from_micros(record.begin);
         let mut run = FinishedRun {
@@ -62,6 +63,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
             live.runs.add_finished(run);
             continue;
         }
+        let is_passing = record.is_passing || (record.end.is_none() && !live.options.has_profiles);
         let mut told = BTreeMap::new();
         let own = match record.end {
             Some(_) => keeping::own_profile(live, &run),
@@ -89,11 +91,18 @@ pub fn restore(live: &Arc<ProxyLive>) {
             let lane = live.table.open_lane(tags, GaugeSource::OWN, &[live.node, live.main]);
             put(live, lane, &own);
             seats::resume(live, &run, lane, silent, &told);
-        } else {
-            add_passed(live, own);
+            if !is_passing {
+                live.runs.add_finished(run);
+            }
+            continue;
         }
-        live.runs.add_finished(run);
+        add_passed(live, own);
+        match is_passing {
+            true => passed.push(Arc::new(run)),
+            false => live.runs.add_finished(run),
+        }
     }
+    keeping::forget(live, &passed);
     for (name, counter) in counters {
         let series = stored.of_lane(live, HTTP_LANE).remove(&name);
         let value = counter.value.as_deref().and_then(|value| value.parse().ok());
@@ -104,7 +113,12 @@ pub fn restore(live: &Arc<ProxyLive>) {
             restore_one(live, passing, &name, first, CounterKind::Counter, 0.0);
             live.table.close(passing);
         }
-        restore_one(live, live.http, &name, &counter.doc, CounterKind::Counter, value);
+        // By `/set` it may be no number, which nothing adds.
+        let adds = value.is_finite();
+        restore_one(live, live.http, &name, &counter.doc, CounterKind::Counter, if adds { value } else { 0.0 });
+        if !adds && let Err(refusal) = live.table.replace(live.http, live.main, &name, &counter.doc, value) {
+            tracing::warn!(%refusal, "a counter does not come back");
+        }
     }
     for (name, (kind, value)) in stored.of_lane(live, JOBLESS_LANE) {
         let doc = stored.doc(&name);

@@ -207,6 +207,18 @@ impl ProxyRuns {
         runs.finished.iter().rev().find(|run| is_meant(run)).cloned()
     }
 
+    /// Takes out a run that is over and might go on.
+    pub fn take_over(&self, id: &str, key: &str) -> Option<LiveRun> {
+        let mut runs = self.lock();
+        let is_meant = runs.recent.get(id).is_some_and(|run| run.end.is_some() && *run.key == *key);
+        if is_meant { runs.recent.remove(id) } else { None }
+    }
+
+    /// Whether a run is over and has a profile.
+    pub fn is_finished(&self, key: &str) -> bool {
+        self.lock().finished.iter().any(|run| *run.key == *key)
+    }
+
     /// Adds a run that is over.
     pub fn add_finished(&self, run: FinishedRun) {
         let mut runs = self.lock();

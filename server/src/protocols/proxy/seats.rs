@@ -131,20 +131,15 @@ pub async fn leave(live: &Arc<ProxyLive>, seat: RunSeat) -> bool {
             tracing::warn!(%error, job = %seat.id, "the last values of a job are not among its samples");
         }
     }
-    let profile = live.options.has_profiles.then(|| {
-        let is_mixed = !parts.is_empty() || live.targets.has_exporters();
-        (profile_readings(live, sum), is_mixed.then(|| with_data(live.table.all(lane))))
-    });
+    let is_mixed = !parts.is_empty() || live.targets.has_exporters();
+    let (profile, own) = (profile_readings(live, sum), is_mixed.then(|| with_data(live.table.all(lane))));
     let keeper = Arc::clone(live);
     // It may wait for a disk. Each thread for that takes memory, so one does all.
     let kept = tokio::task::spawn_blocking(move || {
         let job = finished.desc.jobid.clone();
-        match profile {
-            Some((readings, own)) => {
-                keeping::keep_profile(&keeper, &finished, &readings, own.as_deref());
-                keeper.runs.add_finished(finished);
-            }
-            None => keeper.keep(keeping::no_record(&finished.key)),
+        keeping::keep_profile(&keeper, &finished, &profile, own.as_deref());
+        if keeper.options.has_profiles {
+            keeper.runs.add_finished(finished);
         }
         let Some((caller, _)) = tie else { return };
         if let Err(error) = caller.slots().end(caller.id(), serde_json::Map::new()) {
@@ -167,7 +162,17 @@ pub async fn forget_old(live: &ProxyLive) {
     for run in live.runs.take_old(live.state.clock.monotonic()) {
         give_back(live, run);
     }
-    keeping::forget_old_profiles(live);
+    let old = keeping::old_runs(live);
+    for run in &old {
+        // Who comes back begins another one: what this one counted is kept apart from its lane now.
+        if let Some(recent) = live.runs.take_over(&run.desc.jobid, &run.key) {
+            give_back(live, recent);
+        }
+    }
+    keeping::forget(live, &old);
+    for run in old {
+        live.runs.remove_finished(&run.key);
+    }
 }
 
 /// Gives back what runs hold that ended first, where many wait for a client to come back; whose slots are free. Not while
@@ -248,8 +253,11 @@ async fn free_slots(live: &ProxyLive, over: Vec<JobId>) {
     }
 }
 
-/// What a run holds in the live table.
+/// What a run holds in the live table; and what is kept of it, where no profile is wanted.
 fn give_back(live: &ProxyLive, run: LiveRun) {
+    if !live.options.has_profiles && !live.runs.is_finished(&run.key) {
+        keeping::forget(live, &[Arc::new(finished(live, &run, run.end.unwrap_or(run.begin)))]);
+    }
     live.table.close(run.lane);
     if run.sum != run.lane {
         live.table.close(run.sum);
