@@ -4,6 +4,7 @@
 
 mod leave;
 mod top;
+mod untold;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use std::time::Duration;
 
 pub use self::leave::leave;
 use self::top::TreeTop;
+pub use self::top::note_told;
+#[cfg(test)]
+pub use self::untold::keep as keep_untold;
 use super::live::ProxyLive;
 use super::targets::{TargetAddress, fetch};
 use super::told::{RootMemory, SINCE};
@@ -51,7 +55,8 @@ pub async fn climb(live: &Arc<ProxyLive>) {
     }
 }
 
-/// What an earlier process of this database may have told above: all that was counted before this one.
+/// What an earlier process of this database may have told above: all that was counted before this one, but for what it
+/// knew to be untold when it was stopped.
 pub fn assume_told(live: &ProxyLive) {
     if live.options.root.is_none() {
         return;
@@ -59,6 +64,7 @@ pub fn assume_told(live: &ProxyLive) {
     for (desc, scope) in live.recent_jobs() {
         live.told.assume(&desc.jobid, live.runs.begin(&desc.jobid), &live.table.all(scope));
     }
+    untold::correct(live);
 }
 
 /// The same of what the node is like, which takes time to look at.
@@ -100,12 +106,14 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
     let (mut failure, mut memory) = (format!("{root} names this server itself"), known.memory);
     for parent in parents {
         let is_below_original = !known.is_one_of_ours(&parent).await;
+        let at = live.state.clock.monotonic();
         let to = match is_below_original {
-            true => format!("{own}{SINCE}{}", live.told.join(live.state.clock.now(), memory)),
+            true => format!("{own}{SINCE}{}", live.told.join(live.state.clock.now(), at, memory)),
             false => own.clone(),
         };
-        known.keep(live, &parent, key_of(&own));
-        live.tree.note_join(live.state.clock.monotonic());
+        known.keep(live, &parent, key_of(&own), memory);
+        untold::forget(live);
+        live.tree.note_join(at);
         // It may poll before its answer is here.
         let place =
             TreePlace { root: root.clone(), parent: parent.clone(), own: from.clone(), period, is_below_original };
@@ -116,17 +124,21 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
             Err(why) => failure = why,
         }
         // It may have polled all the same.
-        memory = RootMemory::Kept;
+        if is_below_original && live.told.has_counts() {
+            memory = RootMemory::Kept;
+        }
         live.tree.stand(None);
     }
     Err(failure)
 }
 
-/// Until the last poll was long ago.
+/// Until the last poll of the parent was long ago. An original is known by where it polls; beside it anybody may ask.
 async fn until_silent(live: &ProxyLive, period: Duration) {
     let longest = SILENCE_MAX.max(period.saturating_mul(SILENCE_PERIODS));
+    let is_below_original = live.tree.standing().is_some_and(|standing| standing.is_below_original);
     loop {
-        let silent = live.state.clock.monotonic().saturating_sub(live.tree.polled_at());
+        let polled_at = if is_below_original { live.told.polled_at() } else { live.tree.polled_at() };
+        let silent = live.state.clock.monotonic().saturating_sub(polled_at);
         if silent >= longest {
             return;
         }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::{FutureExt, stream};
 use telem_ingest::counters::{CounterReading, ScopeId};
 
+use super::climb;
 use super::live::{BesideReadings, ProxyLive};
 use super::pages;
 use super::reply::{self, ProxyState, RequestParams};
@@ -88,6 +89,9 @@ async fn since(Of(live): ProxyState, Path(join): Path<u64>, request: Request) ->
     // One that polls for an earlier join stops for good, as it would count all of it beside.
     let Some(told) = live.told.answer(join, now) else { return reply::nothing_there() };
     live.tree.note_poll(now, Poller::Original);
+    if live.told.is_first_with_counts() {
+        climb::note_told(&live);
+    }
     let jobs = live.live_jobs();
     let mut writer = ProfileWriter::new(live, jobs, ProfileChoice::All);
     writer.told = Some((told, Asker::of(&request)));
@@ -183,6 +187,10 @@ impl ProfileWriter {
             Some(mut job) => {
                 let mut readings = self.live.table.readings(job.scope, job.written);
                 if readings.is_empty() {
+                    if let Some((told, _)) = &self.told {
+                        let again = self.live.told.vanished(told, &job.id);
+                        write_metrics(&again, self.ts, &mut job.is_first, &mut text);
+                    }
                     text.extend_from_slice(PROFILE_TAIL);
                 } else {
                     job.written += readings.len();

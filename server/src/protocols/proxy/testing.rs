@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::response::Response;
 use http_body_util::BodyExt;
 use serde_json::Value as Json;
 use telem_engine::{Clock, Options, Retention, Timestamp};
@@ -76,11 +77,22 @@ impl TestProxy {
         Self::over(served, clock, options)
     }
 
+    /// The same with other options.
+    pub fn restarted_with(self, options: ProxyOptions) -> Self {
+        let Self { clock, served, .. } = self;
+        Self::over(served, clock, ProxyOptions { search_path: Some("/nowhere".into()), ..options })
+    }
+
     pub async fn ask(&self, request: Request<Body>) -> (u16, String) {
         let response = self.router.clone().oneshot(request).await.unwrap();
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// An answer of which nothing was read yet.
+    pub async fn answer(&self, path: &str) -> Response {
+        self.router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap()
     }
 
     /// A good answer.

@@ -50,8 +50,12 @@ struct ToldTable {
     join: u64,
     /// Who polls has more than this process told.
     is_remembered: bool,
-    /// Answers that were begun.
+    /// Answers that were begun. A join counts as one, so that none that was begun before it ends after it.
     answers: u64,
+    /// When the last one was begun; before, when the join was.
+    polled_at: Duration,
+    /// One of the last join had what was counted.
+    has_counts: bool,
     jobs: BTreeMap<String, ToldJob>,
     last: Option<LastTold>,
 }
@@ -128,9 +132,34 @@ impl ToldAbove {
         }
     }
 
-    /// Begins another join, whose number in the address it gives; the one before ends.
-    pub fn join(&self, now: Timestamp, memory: RootMemory) -> u64 {
+    /// What of a job's counters was not told: each that has more, with what was told of it.
+    pub fn untold(&self, id: &str, begin: Option<Timestamp>, readings: Vec<CounterReading>) -> Vec<(Arc<str>, f64)> {
+        let table = self.lock();
+        let job = table.jobs.get(id).filter(|job| job.begin == begin);
+        let is_unknown = job.map_or(table.is_remembered && begin.is_none(), |job| job.is_unknown);
+        let of_one = |reading: CounterReading| {
+            let CounterValue::Counter(now) = reading.value else { return None };
+            let known = job.and_then(|job| job.counters.get(&reading.name)).map(|counter| counter.told);
+            let told = known.unwrap_or(if is_unknown { finite(now) } else { 0.0 });
+            (told != finite(now)).then_some((reading.name, told))
+        };
+        readings.into_iter().filter_map(of_one).collect()
+    }
+
+    /// An earlier process told less of these than was assumed.
+    pub fn correct(&self, id: &str, begin: Option<Timestamp>, told: impl Iterator<Item = (Arc<str>, f64)>) {
         let mut table = self.lock();
+        let Some(job) = table.jobs.get_mut(id).filter(|job| job.begin == begin) else { return };
+        job.counters.extend(told.map(|(name, told)| (name, ToldCounter::told(told))));
+    }
+
+    /// Begins another join, whose number in the address it gives; the one before ends. `at` is the time by a clock that
+    /// never jumps.
+    pub fn join(&self, now: Timestamp, at: Duration, memory: RootMemory) -> u64 {
+        let mut table = self.lock();
+        table.answers += 1;
+        table.polled_at = at;
+        table.has_counts = false;
         table.is_remembered = memory == RootMemory::Kept;
         if memory == RootMemory::Empty {
             table.jobs.retain(|_, job| job.begin.is_none());
@@ -151,12 +180,32 @@ impl ToldAbove {
             return None;
         }
         table.answers += 1;
+        table.polled_at = began;
         Some(ToldAnswer { number: table.answers, began, has_unsaid: false })
     }
 
     /// Whether there was no other join since this one.
     pub fn is_last(&self, join: u64) -> bool {
         join != 0 && join == self.lock().join
+    }
+
+    /// When who polls for the last join did so last, or was asked to.
+    pub fn polled_at(&self) -> Duration {
+        self.lock().polled_at
+    }
+
+    /// Whether the answer that was begun is the first of its join that has what was counted: the one before, in which
+    /// everything is 0, was handed out whole. Says so once.
+    pub fn is_first_with_counts(&self) -> bool {
+        let mut table = self.lock();
+        let is_first = table.last.is_some() && !table.has_counts;
+        table.has_counts |= is_first;
+        is_first
+    }
+
+    /// Whether there was such an answer.
+    pub fn has_counts(&self) -> bool {
+        self.lock().has_counts
     }
 
     /// A job stands in an answer from now on. `begin` is that of its run.
@@ -168,8 +217,10 @@ impl ToldAbove {
         if job.begin != begin {
             *job = ToldJob { begin, ..ToldJob::default() };
         }
-        if !job.is_live {
-            for counter in job.counters.values_mut() {
+        for counter in job.counters.values_mut() {
+            // What an answer had that did not arrive is not told.
+            counter.telling = None;
+            if !job.is_live {
                 *counter = ToldCounter::told(counter.told);
             }
         }
@@ -206,6 +257,23 @@ impl ToldAbove {
             true
         });
         true
+    }
+
+    /// What an answer must say once more of a job, all of which it has said: an original takes a counter that it misses
+    /// for one that begins anew.
+    pub fn vanished(&self, answer: &ToldAnswer, id: &str) -> Vec<CounterReading> {
+        let mut table = self.lock();
+        if answer.number != table.answers {
+            return Vec::new();
+        }
+        let Some(job) = table.jobs.get_mut(id) else { return Vec::new() };
+        let missing = job.counters.iter_mut().filter(|(_, counter)| counter.is_known && counter.telling.is_none());
+        let again = missing.map(|(name, counter)| {
+            counter.telling = Some(counter.told);
+            let value = CounterValue::Counter(counter.told - counter.base);
+            CounterReading { name: Arc::clone(name), doc: "".into(), value }
+        });
+        again.collect()
     }
 
     /// An answer was handed out whole. Of a job that it does not have anything is kept only while that may go on, as

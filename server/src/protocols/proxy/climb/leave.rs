@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::super::live::ProxyLive;
 use super::super::targets::{TargetAddress, fetch};
 use super::super::tree::TreePlace;
+use super::untold;
 
 /// Longest that all of it may take.
 const LEAVE_MAX: Duration = Duration::from_secs(6);
@@ -28,7 +29,7 @@ async fn hand_on(live: &ProxyLive, standing: &TreePlace) {
     live.runs.go_on_telling(live.state.clock.now());
     live.clients.dismiss().await;
     let final_since = live.state.clock.monotonic();
-    if !live.tree.is_polled_by_ours() {
+    if standing.is_below_original || !live.tree.is_polled_by_ours() {
         let wait = (standing.period + POLL_LATE_MAX).min(POLL_WAIT_MAX);
         let has_polled = match standing.is_below_original {
             false => tokio::time::timeout(wait, live.tree.polled_since(final_since)).await.is_ok(),
@@ -41,6 +42,9 @@ async fn hand_on(live: &ProxyLive, standing: &TreePlace) {
         if !has_polled {
             tracing::warn!(parent = %standing.parent, "the parent did not poll once more before this server stops");
         }
+    }
+    if standing.is_below_original {
+        untold::keep(live);
     }
     tell(&standing.parent, &standing.own).await;
     // It keeps the tree, where another one polls.

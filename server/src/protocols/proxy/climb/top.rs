@@ -19,7 +19,7 @@ const OWN_MAX: usize = 16;
 const TOPO_BYTES_MAX: usize = 16 << 20;
 
 /// Where this server stood.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct PlaceRecord {
     /// Host and port.
     root: String,
@@ -27,6 +27,36 @@ struct PlaceRecord {
     parent: String,
     /// Hosts and ports under which this server stood there, the last one last.
     own: Vec<String>,
+    /// An original was told what was counted. A place alone it gives before that.
+    #[serde(default = "unless_said")]
+    was_told: bool,
+}
+
+/// Of records that are older than that.
+fn unless_said() -> bool {
+    true
+}
+
+impl PlaceRecord {
+    fn find(live: &ProxyLive) -> Option<Self> {
+        let (kind, key) = PLACE;
+        live.state.db.snapshot().meta().record(kind, key).and_then(|text| serde_json::from_str(&text).ok())
+    }
+
+    fn keep(&self, live: &ProxyLive) {
+        let (kind, key) = PLACE;
+        live.keep(StateRecord::new(kind, key, serde_json::to_string(self).unwrap_or_default()));
+    }
+}
+
+/// Notes that an original is told from now on what was counted.
+pub fn note_told(live: &ProxyLive) {
+    if live.state.writer.is_none() {
+        return;
+    }
+    if let Some(before) = PlaceRecord::find(live).filter(|before| !before.was_told) {
+        PlaceRecord { was_told: true, ..before }.keep(live);
+    }
 }
 
 /// The top of a tree, as it answers now.
@@ -39,7 +69,7 @@ pub struct TreeTop {
     pub memory: RootMemory,
     /// It has a place for this server.
     has_place: bool,
-    before: PlaceRecord,
+    before: Option<PlaceRecord>,
 }
 
 impl TreeTop {
@@ -48,9 +78,7 @@ impl TreeTop {
     /// # Errors
     /// When it does not answer.
     pub async fn ask(live: &ProxyLive, root: &TargetAddress, own: &str) -> Result<Self, String> {
-        let (kind, key) = PLACE;
-        let before: Option<PlaceRecord> =
-            live.state.db.snapshot().meta().record(kind, key).and_then(|text| serde_json::from_str(&text).ok());
+        let before = PlaceRecord::find(live);
         let topo = fetch::get(root, TargetReach::Anywhere, "/topo", TOPO_BYTES_MAX).await?;
         let is_ours = topo.lineage.is_some();
         let pairs: Option<Vec<Vec<String>>> = serde_json::from_slice(&topo.body).ok();
@@ -66,20 +94,19 @@ impl TreeTop {
         let has_place = !is_ours && pairs.as_ref().is_some_and(|pairs| pairs.iter().any(is_child));
         // The successor of the original forgets who failed, and keeps what that counted. It alone knows this call.
         let may_forget = async || pairs.is_none() || fetch::acknowledged(root, "/period").await.is_ok();
+        let may_have_been_told = before.as_ref().is_none_or(|before| before.was_told);
         // Below one of ours stands an original, or nobody who is told anything of this.
-        let memory = match has_place || (before.is_some() && (is_ours || may_forget().await)) {
-            true => RootMemory::Kept,
-            false => RootMemory::Empty,
-        };
-        Ok(Self { root: root.clone(), is_ours, memory, has_place, before: before.unwrap_or_default() })
+        let is_there = has_place || (before.is_some() && (is_ours || may_forget().await));
+        let memory = if is_there && may_have_been_told { RootMemory::Kept } else { RootMemory::Empty };
+        Ok(Self { root: root.clone(), is_ours, memory, has_place, before })
     }
 
     /// The parent that this server has there already: the root itself where nobody knows which.
     pub fn parent(&self) -> Option<TargetAddress> {
         self.has_place.then(|| {
-            let known =
-                (self.before.root == self.root.authority()).then(|| TargetAddress::parse(&self.before.parent).ok());
-            known.flatten().unwrap_or_else(|| self.root.clone())
+            let before = self.before.as_ref().filter(|before| before.root == self.root.authority());
+            let known = before.and_then(|before| TargetAddress::parse(&before.parent).ok());
+            known.unwrap_or_else(|| self.root.clone())
         })
     }
 
@@ -92,16 +119,18 @@ impl TreeTop {
         topo.is_ok_and(|answer| answer.lineage.is_some())
     }
 
-    /// Notes where this server stands from now on, under the address `own`.
-    pub fn keep(&self, live: &ProxyLive, parent: &TargetAddress, own: &str) {
+    /// Notes where this server stands from now on, under the address `own`, below who has `memory` of it.
+    pub fn keep(&self, live: &ProxyLive, parent: &TargetAddress, own: &str, memory: RootMemory) {
         if live.state.writer.is_none() {
             return;
         }
-        let mut names: Vec<String> = self.before.own.iter().filter(|name| *name != own).cloned().collect();
+        let before = self.before.as_ref();
+        let mut names: Vec<String> = before.map(|before| before.own.clone()).unwrap_or_default();
+        names.retain(|name| *name != own);
         names.push(own.to_owned());
         names.drain(..names.len().saturating_sub(OWN_MAX));
-        let record = PlaceRecord { root: self.root.authority().to_owned(), parent: parent.secret_text(), own: names };
-        let (kind, key) = PLACE;
-        live.keep(StateRecord::new(kind, key, serde_json::to_string(&record).unwrap_or_default()));
+        let was_told = memory == RootMemory::Kept;
+        PlaceRecord { root: self.root.authority().to_owned(), parent: parent.secret_text(), own: names, was_told }
+            .keep(live);
     }
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use axum::body::Body;
 use axum::extract::Request;
+use http_body_util::BodyExt;
 use serde_json::Value as Json;
 
 use super::super::ProxyOptions;
@@ -16,7 +17,8 @@ fn below() -> TestProxy {
 }
 
 fn joined(proxy: &TestProxy, memory: RootMemory) -> String {
-    format!("{SINCE}{}/job", proxy.live.told.join(proxy.live.state.clock.now(), memory))
+    let clock = &proxy.live.state.clock;
+    format!("{SINCE}{}/job", proxy.live.told.join(clock.now(), clock.monotonic(), memory))
 }
 
 /// What clients count, by job and name.
@@ -132,4 +134,68 @@ async fn a_counter_that_is_set_lower_falls_by_as_much() {
     assert_eq!(told(&proxy, &at).await["main"]["set"], -6.0);
     proxy.get("/set?key=set&value=0").await;
     assert_eq!(told(&proxy, &at).await["main"]["set"], -10.0, "one that is 0 stays there, or it would count anew");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_read_slowly_counts_for_the_join_that_it_was_begun_for() {
+    let proxy = below();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 100.0);
+    let at = joined(&proxy, RootMemory::Empty);
+    told(&proxy, &at).await;
+    let slow = proxy.answer(&at).await;
+    // Nothing was read of it when another join began.
+    let next = joined(&proxy, RootMemory::Kept);
+    drop(slow.into_body().collect().await);
+    assert_eq!(works(&proxy, &next).await, both(0.0));
+}
+
+#[tokio::test]
+async fn what_was_not_told_when_a_server_stopped_the_next_one_tells() {
+    let proxy = below();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 100.0);
+    let at = joined(&proxy, RootMemory::Empty);
+    told(&proxy, &at).await;
+    assert_eq!(works(&proxy, &at).await, both(100.0));
+    proxy.count(&seat, "work", 50.0);
+    proxy.count(&seat, "late", 7.0);
+    proxy.tick().await;
+    super::super::climb::keep_untold(&proxy.live);
+    let proxy = proxy.restarted();
+    proxy.join("j", "./app", 1).await;
+    let at = joined(&proxy, RootMemory::Kept);
+    told(&proxy, &at).await;
+    let jobs = told(&proxy, &at).await;
+    for job in ["main", "j"] {
+        assert_eq!((jobs[job]["work"], jobs[job]["late"]), (50.0, 7.0), "{job}");
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_gone_is_told_again_as_it_was() {
+    let proxy = below();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 5.0);
+    let at = joined(&proxy, RootMemory::Empty);
+    told(&proxy, &at).await;
+    told(&proxy, &at).await;
+    let told_above = &proxy.live.told;
+    let mut answer = told_above.answer(at.split('/').nth(2).unwrap().parse().unwrap(), Duration::ZERO).unwrap();
+    told_above.begin_job(&answer, "main", None);
+    assert!(told_above.tell(&mut answer, "main", &mut Vec::new()));
+    let again = told_above.vanished(&answer, "main");
+    let work = again.iter().find(|reading| &*reading.name == "work").unwrap();
+    assert_eq!(work.value, CounterValue::Counter(5.0));
+}
+
+#[tokio::test]
+async fn who_asks_beside_the_parent_is_not_taken_for_it() {
+    let proxy = below();
+    joined(&proxy, RootMemory::Empty);
+    let joined_at = proxy.live.told.polled_at();
+    proxy.clock.pass(Duration::from_secs(20));
+    proxy.get("/job").await;
+    assert_eq!(proxy.live.told.polled_at(), joined_at);
+    assert!(proxy.live.tree.polled_at() > joined_at);
 }
