@@ -256,7 +256,13 @@ fn options_are_taken_as_the_original_takes_them() {
     server.wait_for_line("-S 1: values become samples every 10 ms");
     server.wait_for_line("-m limits no traces here");
     assert_eq!(server.get("/join/list").expect(200).json()[1]["period"], 10);
+    // Of telem's own: where it is found the others say already, also beside another one.
     drop(server);
+    let (_one, _other) = (start(&["--proxy"]), {
+        let mut command = telem(["proxy", "--listen", "127.0.0.1:0", "-p", "0", "--proxy", "-t"]);
+        command.arg(dir.path().join("other")).arg("-u").arg(dir.path().join("o"));
+        Server::start(command)
+    });
     for controller in ["-c", "--connect-to-intelligent-controller"] {
         let output = telem(["proxy", "-p", "0", controller]).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
@@ -273,6 +279,10 @@ fn what_the_original_left_in_its_directory_is_there_at_once_and_after_a_restart(
     (left["start_time"], left["end_time"]) = (json!(1_780_000_000), json!(1_780_000_060));
     let counter = json!({"name": "hits", "doc": "d", "ctype": {"Counter": {"ts": 1_780_000_060, "value": 7.0}}});
     fs::write(profiles.join("old.profile"), json!({"desc": left, "counters": [counter]}).to_string()).unwrap();
+    // A damaged one costs itself only: with a time that no sample has, and gone behind a link.
+    left["start_time"] = json!(99_999_999_999_999_999_u64);
+    fs::write(profiles.join("beyond.profile"), json!({"desc": left, "counters": [counter]}).to_string()).unwrap();
+    std::os::unix::fs::symlink(home.path().join("nowhere"), profiles.join("gone.profile")).unwrap();
     // Of another allocation each, as by a script.
     for slurm in ["77", "78"] {
         let socket = home.path().join("socket");

@@ -194,7 +194,7 @@ pub fn run(args: &ImportArgs, verbosity: Verbosity) -> Result<(), CliFailure> {
 /// # Errors
 /// Failed when a file cannot be read, or `save` is there or cannot be made.
 pub fn take_over(left: &[PathBuf], save: &Path, node: &str, place: &Path) -> Result<(), CliFailure> {
-    let files = input::proxied(left)?;
+    let (files, refused) = input::proxied(left)?;
     let args = ImportArgs {
         from: left.to_vec(),
         save: save.to_path_buf(),
@@ -214,6 +214,9 @@ pub fn take_over(left: &[PathBuf], save: &Path, node: &str, place: &Path) -> Res
     let unwatched = |_| Ok(Arc::default());
     let bytes = files.iter().map(|file| file.bytes).sum();
     let report = ImportReport::start(Verbosity::default(), WrongRows::Counted, bytes).brief();
+    for why in refused {
+        report.say(&format!("left out: {why}"));
+    }
     let Importing { store, mut report, .. } = import(&args, &files, report, unwatched)?;
     if store.accepted() > 0 {
         // A run that goes on has no end.

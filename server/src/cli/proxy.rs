@@ -31,6 +31,7 @@ fn includes(listen: SocketAddr, port: u16) -> bool {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 #[command(mut_arg("node", |arg| arg.hide_short_help(true)), mut_arg("interval", |arg| arg.hide_short_help(true)))]
+#[command(mut_arg("proxy", |arg| arg.hide(true)))]
 pub struct ProxyCommandArgs {
     /// Port of its HTTP API, on loopback
     #[arg(short, long, default_value_t = DEFAULT_PORT, value_name = "PORT")]
@@ -145,7 +146,7 @@ pub fn run(args: ProxyCommandArgs) -> Result<(), CliFailure> {
         has_profiles: !inhibit_profile_aggregation,
         targets,
         root,
-        ..wanted.reach.proxy.options()?
+        ..wanted.reach.proxy.options_elsewhere()
     };
     let base = wanted.data_base();
     let data =

@@ -94,6 +94,13 @@ impl ProxyArgs {
         Ok(ProxyOptions {
             port: if self.proxy { Some(claim(DEFAULT_PORT)?) } else { None },
             socket: self.proxy.then(|| default_socket(uid)),
+            ..self.options_elsewhere()
+        })
+    }
+
+    /// The same, where others say at which port and socket.
+    pub fn options_elsewhere(&self) -> ProxyOptions {
+        ProxyOptions {
             is_exact: self.proxy_exact,
             profiles_keep: self.profiles_keep,
             on_alarm: self.on_alarm.clone(),
@@ -106,7 +113,7 @@ impl ProxyArgs {
             has_token_path: self.proxy_token_path == TokenPathChoice::On,
             is_plain: self.proxy_plain,
             ..ProxyOptions::default()
-        })
+        }
     }
 }
 

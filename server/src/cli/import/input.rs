@@ -109,18 +109,27 @@ fn is_profile(text: &[u8]) -> bool {
     start.eq(profile::START)
 }
 
-/// All profiles and traces of Metric Proxy in directories; none where there are no such directories.
+/// All profiles and traces of Metric Proxy in directories; none where there are no such directories. And why some are left
+/// out, which cannot be opened.
 ///
 /// # Errors
-/// Failed when one cannot be read.
-pub fn proxied(left: &[PathBuf]) -> Result<Vec<ImportFile>, CliFailure> {
+/// Failed when a directory cannot be read.
+pub fn proxied(left: &[PathBuf]) -> Result<(Vec<ImportFile>, Vec<String>), CliFailure> {
     let mut below = Vec::new();
     for dir in left.iter().filter(|dir| dir.is_dir()) {
         walk(dir, DEPTH_MAX, &mut below)?;
     }
     below.sort();
-    let found = below.iter().filter_map(|path| Some((path, proxied_format(path)?)));
-    found.map(|(path, format)| file(path, Some(format))).collect()
+    let (mut files, mut refused) = (Vec::new(), Vec::new());
+    for (path, format) in below.iter().filter_map(|path| Some((path, proxied_format(path)?))) {
+        let opened = file(path, Some(format)).and_then(|file| file.text().map(|_| file));
+        match opened {
+            Ok(file) => files.push(file),
+            Err(CliFailure::Failed(why)) => refused.push(why),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok((files, refused))
 }
 
 /// What Metric Proxy writes under names that end so.

@@ -37,8 +37,10 @@ pub fn read(importing: &mut Importing, file: &ImportFile) -> Result<(), CliFailu
     };
     let JobProfile { mut desc, counters } = profile;
     desc.settle_times();
-    let begin = proxied::moment(desc.start_time);
-    let end = proxied::moment(desc.end_time).max(begin);
+    let (begin, end) = match (proxied::moment(desc.start_time), proxied::moment(desc.end_time)) {
+        (Ok(begin), Ok(end)) => (begin, end.max(begin)),
+        (Err(why), _) | (_, Err(why)) => return importing.report.refuse(place, RefusedKind::Record, &why),
+    };
     for counter in &counters {
         sample(importing, place, &desc.jobid, counter, end)?;
     }

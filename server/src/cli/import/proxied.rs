@@ -114,8 +114,16 @@ impl ProxiedRun {
     }
 }
 
-pub fn moment(millis: u64) -> Timestamp {
-    Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+/// Milliseconds since 1970.
+///
+/// # Errors
+/// A sentence for the user, where no sample can have such a time.
+pub fn moment(millis: u64) -> Result<Timestamp, String> {
+    let moment = Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX));
+    match moment < Timestamp::MAX {
+        true => Ok(moment),
+        false => Err(format!("{millis} is no time that can be kept; expected milliseconds since 1970")),
+    }
 }
 
 /// The series of a job's counter; `None` where it is not wanted, or refused, which is told then.

@@ -163,7 +163,7 @@ impl TracedJob {
             desc.start_time = ms(time);
         }
         // The clock of a client may be wrong, and no sample lies before its run.
-        let begin = proxied::moment(desc.start_time).min(time);
+        let begin = proxied::moment(desc.start_time).map_or(time, |begin| begin.min(time));
         Ok(Self { desc, begin, end: time, counters: HashMap::new(), text_bytes: 0, periods: 0 })
     }
 
