@@ -8,6 +8,8 @@ const HEIGHT = 320;
 const [ABOVE, BELOW, RIGHT] = [12, 28, 16];
 // About what a figure of an axis takes, in pixels.
 const FIGURE = 7.5;
+// Most marks on an axis.
+const MARKS_MAX = 100;
 // Steps of an axis of seconds.
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
@@ -31,10 +33,14 @@ function timeStep(reach, parts) {
     : TIME_STEPS.find((step) => step >= about) ?? Math.ceil(about / 86400) * 86400;
 }
 
+// Values that are large and almost equal lie closer together than numbers do: there may be none between them.
 function marks(from, to, step) {
+  const first = Math.ceil(from / step - 1e-9);
   const found = [];
-  for (let at = Math.ceil(from / step - 1e-9); at * step <= to + step * 1e-9; at += 1) found.push(at * step);
-  return found;
+  for (let count = 0; count < MARKS_MAX && (first + count) * step <= to + step * 1e-9; count += 1) {
+    found.push((first + count) * step);
+  }
+  return [...new Set(found)];
 }
 
 function axisText(value, step) {

@@ -383,6 +383,7 @@ const pages = {
       none: "There is no model: it takes finished jobs of this command with two sizes at least.",
       make: ([name, formula, rss]) => {
         const button = element("button", { type: "button", className: "quiet" }, name);
+        button.dataset.metric = name;
         button.addEventListener("click", () => {
           metric = name;
           remember({ jobid: id, metric });
