@@ -176,7 +176,7 @@ impl CellNumber {
     #[inline]
     pub fn take(&mut self, source: u32, value: f64) {
         match self {
-            Self::Counter(sum) => *sum += value,
+            Self::Counter(sum) => add(sum, value),
             Self::Gauge(gauge) => gauge.set(source, GaugeValue::of(value)),
         }
     }
@@ -190,14 +190,18 @@ impl CellNumber {
     /// Changes a counter by what one part of it changes. Where it has no other part, it is exactly what that is.
     pub fn move_counter(&mut self, before: f64, now: f64) {
         if let Self::Counter(sum) = self {
-            *sum = if *sum == before { now } else { *sum + (now - before) };
+            if *sum == before {
+                *sum = now;
+            } else {
+                add(sum, now - before);
+            }
         }
     }
 
     /// Adds what another scope holds of one source.
     pub fn merge(&mut self, source: u32, other: &Self) {
         match (self, other) {
-            (Self::Counter(sum), Self::Counter(value)) => *sum += value,
+            (Self::Counter(sum), Self::Counter(value)) => add(sum, *value),
             (Self::Gauge(gauge), Self::Gauge(other)) => gauge.set(source, other.value()),
             (Self::Counter(_) | Self::Gauge(_), _) => {}
         }
@@ -216,5 +220,14 @@ impl CellNumber {
             Self::Counter(sum) => *sum,
             Self::Gauge(gauge) => gauge.value().average(),
         }
+    }
+}
+
+/// Adds to a counter. Finite amounts with which it would be infinite add nothing: nothing that comes later would count.
+#[inline]
+fn add(sum: &mut f64, value: f64) {
+    let next = *sum + value;
+    if next.is_finite() || !sum.is_finite() || !value.is_finite() {
+        *sum = next;
     }
 }

@@ -82,6 +82,23 @@ fn what_is_no_number_is_added_to_no_counter_and_a_gauge_may_be_it() {
 }
 
 #[test]
+fn amounts_that_would_add_up_to_infinity_add_nothing_and_what_comes_later_counts() {
+    let house = House::new();
+    let (one, other) = (house.lane(), house.lane());
+    for lane in [one, other] {
+        house.table.declare(lane, "hits", "", CounterKind::Counter, 0.0).unwrap();
+        house.table.update(lane, "hits", CounterKind::Counter, 1e308).unwrap();
+    }
+    house.table.update(one, "hits", CounterKind::Counter, 1e308).unwrap();
+    house.table.update(one, "hits", CounterKind::Counter, -1e308).unwrap();
+    house.table.update(other, "hits", CounterKind::Counter, 2.0).unwrap();
+    for scope in [one, other, house.node, house.main] {
+        assert!(house.counter(scope, "hits").unwrap().is_finite());
+    }
+    assert_eq!(house.counter(one, "hits"), Some(0.0));
+}
+
+#[test]
 fn a_value_is_in_its_lane_and_in_every_sum_above_it() {
     let house = House::new();
     let (one, other) = (house.lane(), house.lane());
