@@ -434,8 +434,20 @@ fn an_exporter_shows_its_own_values_and_a_reset_is_a_reset() {
     exporter.is_dead.store(true, Ordering::SeqCst);
     poll("its failure to be told", || root.row(&exporter.address).is_some_and(|row| row["error"].is_string()));
     assert_eq!(root.counter("main", name), Some(40.0));
+    // What it counted stays, and its gauges were about a moment that is over.
+    let gauge = || root.counters("main").get("my_gauge").map(|gauge| gauge["Gauge"]["hits"].clone());
+    poll("its gauges to end", || gauge().is_none_or(|hits| hits == 0.0));
+    assert_eq!(root.counter("main", name), Some(40.0));
+    exporter.is_dead.store(false, Ordering::SeqCst);
+    poll("its gauges to be back", || gauge() == Some(json!(1.0)));
+    // One path of a place is polled, and who names another one is told so.
+    exporter.show("/other/metrics", "# TYPE other_total counter\nother_total 1\n");
+    let refused = root.get(&format!("/join?to={}/other", exporter.address)).expect(400).json();
+    assert!(refused["operation"].as_str().unwrap().contains("another path"), "{refused}");
     root.get(&format!("/disconnect?target={}", exporter.address)).expect(200);
     root.awaits("main", name, 0.0);
+    root.get(&format!("/join?to={}/other", exporter.address)).expect(200);
+    root.awaits("main", "other_total", 1.0);
     drop(client);
 }
 

@@ -10,6 +10,13 @@ impl Params {
         Params(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
+    /// The same, where the first value of a name counts instead of the last one.
+    #[must_use]
+    pub fn with_first(mut self) -> Self {
+        self.0.reverse();
+        self
+    }
+
     /// The last value of `name`; empty for a name without a value.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rfind(|(known, _)| known == name).map(|(_, value)| &**value)

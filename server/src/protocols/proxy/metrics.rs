@@ -28,7 +28,7 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
     Router::new()
         .route("/metrics", any(metrics))
         .route("/metrics/", any(metrics))
-        .route("/metrics/{*ignored}", any(metrics))
+        .route("/metrics/{ignored}", any(metrics))
 }
 
 /// How counters are written.

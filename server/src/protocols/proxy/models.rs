@@ -26,6 +26,7 @@ use super::live::ProxyLive;
 use super::profiles::{self, NO_REFERENCE};
 use super::program::Program;
 use super::reply::{self, PartState, ProxyRequest, RequestParams, asked};
+use crate::http::Params;
 use crate::private_dir::{self, Privacy};
 use crate::private_file;
 
@@ -226,6 +227,14 @@ struct PlotBody {
     fit: Option<String>,
 }
 
+fn number(text: &str, what: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| format!("Failed to parse the {what} parameter as an integer"))
+}
+
+fn step_of(params: &Params) -> Result<Option<f64>, String> {
+    params.get("step").map(|step| number(step, "step")).transpose()
+}
+
 /// What is to be plotted.
 struct ModelPlot {
     jobid: String,
@@ -237,14 +246,11 @@ struct ModelPlot {
 }
 
 impl ModelPlot {
-    fn of_params(params: &crate::http::Params) -> Result<Self, String> {
+    fn of_params(params: &Params) -> Result<Self, String> {
         let text = |name: &str| params.get(name).map(str::to_owned).ok_or("Missing 'name' GET parameter");
         let (jobid, metric, start, end) = (text("jobid")?, text("metric")?, text("start")?, text("end")?);
-        let number = |text: &str, what: &str| {
-            text.parse::<f64>().map_err(|_| format!("Failed to parse the {what} parameter as an integer"))
-        };
-        let step = params.get("step").map_or(Ok(1.0), |step| number(step, "step"))?;
-        let (start, end) = (number(&start, "start")?, number(&end, "end")?);
+        let step = step_of(params)?.unwrap_or(1.0);
+        let (start, end) = (number(&start, "start/end")?, number(&end, "start/end")?);
         Ok(Self { jobid, metric, fit: params.get("fit").map(str::to_owned), start, end, step })
     }
 
@@ -263,13 +269,15 @@ impl ModelPlot {
 }
 
 async fn plot(Of(state): PartState<ModelCache>, request: Request) -> Response {
+    // The original reads that of a body from here.
+    let step_beside = step_of(&reply::params(request.uri()));
     let plot = match asked::<PlotBody>(request, &state.0.state).await {
         Ok(ProxyRequest::Query(params)) => ModelPlot::of_params(&params),
         Ok(ProxyRequest::Body(PlotBody { jobid, metric, start, end, step, fit })) => {
-            Ok(ModelPlot { jobid, metric, fit, start, end, step: step.unwrap_or(1.0) })
+            step_beside.map(|beside| ModelPlot { jobid, metric, fit, start, end, step: step.or(beside).unwrap_or(1.0) })
         }
-        Ok(ProxyRequest::Other(_)) => Err("Missing 'name' GET parameter".to_owned()),
-        Err(why) => Err(why),
+        Ok(ProxyRequest::Other(_)) => Err("No such request type".to_owned()),
+        Err(why) => Err(format!("Failed to parse json {why}")),
     };
     match plot_answer(&state, plot).await {
         Ok(points) => reply::json(&points),

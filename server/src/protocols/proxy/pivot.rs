@@ -30,10 +30,10 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         routes = routes.route(path, take.clone()).route(&format!("{path}/"), take);
     }
     // A further segment means nothing.
-    for path in ["/pivot", "/pivot/", "/pivot/{*ignored}"] {
+    for path in ["/pivot", "/pivot/", "/pivot/{ignored}"] {
         routes = routes.route(path, any(pivot));
     }
-    for path in ["/topo", "/topo/", "/topo/{*ignored}"] {
+    for path in ["/topo", "/topo/", "/topo/{ignored}"] {
         routes = routes.route(path, any(topo));
     }
     routes
@@ -134,7 +134,10 @@ async fn change(Of(live): Of<Arc<ProxyLive>>, call: TreeCall, request: Request) 
             }
             gone(&live, &target).map(|()| format!("Removed {target}"))
         }),
-        TreeCall::Period => period(&live, &params, key("target").ok()),
+        TreeCall::Period => {
+            let target = params.get("target").map(|_| key("target")).transpose();
+            target.and_then(|target| period(&live, &params, target))
+        }
     };
     match done {
         Ok(operation) => reply::done(&operation),
@@ -171,6 +174,6 @@ fn period(live: &ProxyLive, params: &Params, target: Option<String>) -> Result<S
     let period = period.map_err(|_| format!("'{text}' is no period; expected milliseconds, such as 500"))?;
     match live.targets.set_period(target.as_deref(), period) {
         true => Ok(format!("period {text}")),
-        false => Err("nothing is polled here".to_owned()),
+        false => Err(target.map_or_else(|| "nothing is polled here".to_owned(), |target| unknown(&target))),
     }
 }

@@ -24,7 +24,7 @@ pub fn routes() -> Router<Arc<ProxyLive>> {
         let take = any(move |live: Of<Arc<ProxyLive>>, request: Request| take(live, call, request));
         // A further segment means nothing.
         routes = routes.route(path, take.clone()).route(&format!("{path}/"), take.clone());
-        routes = routes.route(&format!("{path}/{{*ignored}}"), take);
+        routes = routes.route(&format!("{path}/{{ignored}}"), take);
     }
     routes
 }

@@ -81,9 +81,9 @@ fn percent_decoded(path: &str) -> String {
     url::form_urlencoded::parse(kept.as_bytes()).map(|(name, _)| name.into_owned()).next().unwrap_or_default()
 }
 
-/// The parameters of a request.
+/// The parameters of a request. Of two with one name the first counts, as in the original.
 pub fn params(uri: &Uri) -> Params {
-    Params::parse(uri.query().unwrap_or_default())
+    Params::parse(uri.query().unwrap_or_default()).with_first()
 }
 
 /// A body in JSON.
@@ -115,7 +115,8 @@ pub enum ProxyRequest<T> {
 /// As [`json_body`].
 pub async fn asked<T: DeserializeOwned>(request: Request, state: &State) -> Result<ProxyRequest<T>, String> {
     match *request.method() {
-        Method::GET | Method::HEAD => Ok(ProxyRequest::Query(params(request.uri()))),
+        // HEAD changes nothing, as in the original.
+        Method::GET => Ok(ProxyRequest::Query(params(request.uri()))),
         Method::POST => json_body(request, &state.limits.bodies).await.map(ProxyRequest::Body),
         ref other => Ok(ProxyRequest::Other(other.clone())),
     }

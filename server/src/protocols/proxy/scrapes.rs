@@ -122,6 +122,13 @@ async fn poll_also(live: &ProxyLive, to: &str, period: Duration, asker: JoinAske
         tracing::info!(at = %address, %why, "a target was not added");
         failed(&format!("Failed to determine type of {to}"))
     })?;
+    if live.targets.has_another_path(&address, kind) {
+        let place = address.authority();
+        let why = format!(
+            "another path of {place} is polled; one of a place can be, and /disconnect?target={place} ends that"
+        );
+        return Err(failed(&why));
+    }
     live.targets.add(&address, period, Some(kind), reach).map_err(|why| failed(&why))
 }
 

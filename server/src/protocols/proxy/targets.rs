@@ -504,6 +504,18 @@ impl ProxyTargets {
         self.targets().values().any(is_it)
     }
 
+    /// Whether another path of its host and port is polled, which is no server that joins anew under another one.
+    pub fn has_another_path(&self, address: &TargetAddress, kind: ScrapeKind) -> bool {
+        let Some(known) = self.targets().get(address.authority()).cloned() else { return false };
+        let status = known.lock();
+        let is_other = match &status.place {
+            TargetPlace::Address(known) => known.path() != address.path(),
+            TargetPlace::Node(..) => false,
+        };
+        let is_exporter = kind == ScrapeKind::Prometheus && status.kind == Some(kind);
+        is_exporter && is_other && status.is_polled
+    }
+
     /// Adds a target, or replaces how it is polled.
     ///
     /// # Errors

@@ -18,6 +18,20 @@ fn counter(reading: Option<CounterReading>) -> Option<f64> {
     }
 }
 
+/// A server that keeps no profiles, as with `-i`.
+fn without_profiles() -> TestProxy {
+    TestProxy::with(ProxyOptions {
+        has_profiles: false,
+        search_path: Some("/nowhere".into()),
+        ..ProxyOptions::default()
+    })
+}
+
+/// What is counted of `c` in all.
+fn c_in_all(proxy: &TestProxy) -> Option<f64> {
+    counter(proxy.live.table.find(proxy.live.main, "c"))
+}
+
 /// The counters of everything, without those of the node.
 async fn names(proxy: &TestProxy) -> Vec<String> {
     let main = proxy.get("/job?job=main").await;
@@ -202,4 +216,130 @@ async fn a_trace_has_what_the_node_was_like_out_of_the_samples_that_are_taken_of
     let used = of("/trace/plot?jobid=j&filter=proxy_memory_used_percent").await;
     assert_eq!(used[..2], [25.0, 60.0], "until its end: {used:?}");
     assert!(!used.contains(&95.0), "{used:?}");
+}
+
+#[tokio::test]
+async fn where_no_profiles_are_kept_the_sums_outlive_the_server_all_the_same() {
+    let proxy = without_profiles();
+    proxy.finished("over", "./app", 1, &[("c", 4.0)]).await;
+    let _killed = proxy.join("killed", "./app", 1).await;
+    proxy.count(&_killed, "c", 10.0);
+    proxy.tick().await;
+    assert_eq!(proxy.get("/profiles").await, json!([]));
+    let proxy = proxy.restarted();
+    assert_eq!((proxy.get("/profiles").await, c_in_all(&proxy)), (json!([]), Some(14.0)));
+    // Both may go on for a minute, and what they counted counts once then.
+    let again = proxy.join("over", "./app", 1).await;
+    proxy.count(&again, "c", 1.0);
+    proxy.tick().await;
+    proxy.leave(again).await;
+    let proxy = proxy.restarted();
+    assert_eq!(c_in_all(&proxy), Some(15.0));
+    proxy.clock.pass(RETURN_MAX);
+    seats::forget_old(&proxy.live).await;
+    assert_eq!(c_in_all(&proxy), Some(15.0));
+    let proxy = proxy.restarted().restarted();
+    assert_eq!((proxy.get("/profiles").await, c_in_all(&proxy)), (json!([]), Some(15.0)));
+    let records = |kind| proxy.live.state.db.snapshot().meta().record_keys(kind).count();
+    assert_eq!(records("proxy.run") + records("proxy.profile"), 0, "nothing is left of them but the sums");
+}
+
+#[tokio::test]
+async fn a_job_whose_profile_is_forgotten_before_it_comes_back_counts_once() {
+    let profiles_keep = Duration::from_secs(3);
+    let search_path = Some("/nowhere".into());
+    let proxy = TestProxy::with(ProxyOptions { profiles_keep, search_path, ..ProxyOptions::default() });
+    proxy.finished("j", "./app", 1, &[("c", 4.0)]).await;
+    proxy.clock.pass(profiles_keep + Duration::from_secs(1));
+    seats::forget_old(&proxy.live).await;
+    assert_eq!((proxy.get("/profiles").await, c_in_all(&proxy)), (json!([]), Some(4.0)));
+    proxy.finished("j", "./app", 1, &[("c", 10.0)]).await;
+    assert_eq!(c_in_all(&proxy), Some(14.0));
+    let proxy = proxy.restarted();
+    assert_eq!(c_in_all(&proxy), Some(14.0));
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_no_profiles_any_more_leaves_the_old_ones() {
+    let proxy = TestProxy::new();
+    proxy.finished("old", "./app", 1, &[("c", 4.0)]).await;
+    let proxy = proxy.restarted_with(ProxyOptions { has_profiles: false, ..ProxyOptions::default() });
+    proxy.clock.pass(RETURN_MAX);
+    seats::forget_old(&proxy.live).await;
+    let proxy = proxy.restarted();
+    assert_eq!(proxy.get("/profiles").await.as_array().unwrap().len(), 1);
+    assert_eq!(c_in_all(&proxy), Some(4.0));
+}
+
+#[tokio::test]
+async fn requests_mean_what_they_mean_to_the_original() {
+    let proxy = TestProxy::new();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "c", 1.0);
+    proxy.get("/push?key=k&value=1").await;
+    let alarm = json!({"name": "a", "target": "main", "metric": "c", "operation": ">", "value": 5});
+    assert!(proxy.post("/alarms/add", &alarm.to_string()).await.0);
+    // HEAD asks, and changes nothing.
+    for path in ["/push?key=k", "/set?key=k&value=9", "/accumulate?key=k&value=9", "/alarms/del?targetjob=main&name=a"]
+    {
+        let (status, _) = proxy.ask(Request::head(path).body(Body::empty()).unwrap()).await;
+        assert_eq!(status, 400, "{path}");
+    }
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "k")), Some(0.0));
+    assert_eq!(proxy.get("/alarms/list").await["main"].as_array().unwrap().len(), 1);
+    // Of two parameters with one name the first counts.
+    assert_eq!(proxy.get("/job?job=main&job=j").await["desc"]["jobid"], "main");
+    assert_eq!(proxy.refused("/job?job=nosuch&job=main").await, "No such Job ID");
+    // One further segment means nothing, and two are another path.
+    for path in ["/push", "/set", "/accumulate", "/metrics", "/topo"] {
+        let (status, _) = proxy.ask(Request::get(format!("{path}/a/b")).body(Body::empty()).unwrap()).await;
+        assert_eq!(status, 404, "{path}");
+    }
+    assert_eq!(proxy.get("/topo/a").await, proxy.get("/topo").await);
+    // The profile and its short name, and a job with a slash.
+    proxy.finished("over", "./app", 1, &[("c", 2.0)]).await;
+    assert_eq!(proxy.get("/get?jobid=over").await, proxy.get("/profiles/get?jobid=over").await);
+    assert_eq!(proxy.get("/job/?job=main").await["desc"], proxy.get("/job?job=main").await["desc"]);
+    // Nobody is told that something was done which was not.
+    assert!(proxy.refused("/period?target=no&period=100").await.contains("no"));
+    assert_eq!(proxy.refused("/period?target=no:1&period=100").await, "no:1 is not known here");
+}
+
+#[tokio::test]
+async fn a_value_that_no_sample_has_is_there_after_a_restart() {
+    let proxy = TestProxy::new();
+    for (key, value) in [("none", "NaN"), ("most", "inf")] {
+        proxy.get(&format!("/push?key={key}")).await;
+        proxy.get(&format!("/set?key={key}&value={value}")).await;
+    }
+    proxy.tick().await;
+    let proxy = proxy.restarted();
+    assert!(counter(proxy.live.table.find(proxy.live.main, "none")).unwrap().is_nan());
+    assert_eq!(counter(proxy.live.table.find(proxy.live.main, "most")), Some(f64::INFINITY));
+}
+
+#[tokio::test]
+async fn the_trace_of_a_child_has_each_of_its_counters_once_whatever_their_labels_are() {
+    let proxy = TestProxy::new();
+    let child: std::sync::Arc<str> = "child:1".into();
+    let told = super::shapes::JobDesc { jobid: "far".to_owned(), ..Default::default() };
+    let source = telem_ingest::counters::GaugeSource(7);
+    let (_seat, _) = seats::join_part(&proxy.live, told, &child, source).await.unwrap();
+    let lane = proxy.live.runs.lock().recent["far"].parts[0].lane;
+    let names = ["many{n=\"1\"}", "many{n=\"2\"}", "many{ n=\"2\" }", "many{host=\"x\",n=\"1\"}", "many"];
+    for (at, name) in names.iter().enumerate() {
+        let value = CounterValue::Counter((at + 1) as f64);
+        let reading = CounterReading { name: (*name).into(), doc: "".into(), value };
+        assert_eq!(proxy.live.table.tell(lane, &[reading]).len(), 0);
+    }
+    proxy.clock.pass(Duration::from_secs(1));
+    proxy.live.store_lane(lane).await.unwrap();
+    let trace = proxy.get("/trace/json?jobid=far").await;
+    for (at, name) in names.iter().enumerate() {
+        let last = trace["metrics"][*name].as_array().unwrap().last().unwrap()[1].clone();
+        assert_eq!(last, json!((at + 1) as f64), "{name}: {trace}");
+        let filter: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
+        let points = proxy.get(&format!("/trace/plot?jobid=far&filter={filter}")).await;
+        assert_eq!(points[0][1], json!((at + 1) as f64), "{name}: {points}");
+    }
 }

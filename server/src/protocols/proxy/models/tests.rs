@@ -47,6 +47,9 @@ async fn runs_of_one_command_give_points_input_and_models() {
     let body = r#"{"jobid": "size8", "metric": "one", "start": 1, "end": 5, "step": 2}"#;
     let request = Request::post("/model/plot").header("content-type", "application/json").body(body.into()).unwrap();
     assert_eq!(proxy.ask(request).await.1, "[[1.0,3.0],[3.0,3.0]]", "the step of a body counts too");
+    let body = body.replace(r#", "step": 2"#, "");
+    let request = Request::post("/model/plot?step=2").header("content-type", "application/json").body(body.into());
+    assert_eq!(proxy.ask(request.unwrap()).await.1, "[[1.0,3.0],[3.0,3.0]]", "and that beside a body without one");
 
     proxy.finished("size32", "./scale", 32, &[("one", 35.0)]).await;
     let models = proxy.get("/model/get?jobid=size8").await;
@@ -75,6 +78,8 @@ async fn what_cannot_be_answered_is_refused_in_the_words_of_the_original() {
         (&format!("{plot}&start=5&end=1"), "Failed to generate range End cannot be smaller than start"),
         (&format!("{plot}&start=1&end=5&step=0"), "Failed to generate range End cannot be smaller than start"),
         (&format!("{plot}&start=1&end=5&step=x"), "Failed to parse the step parameter as an integer"),
+        (&format!("{plot}&start=a&end=5"), "Failed to parse the start/end parameter as an integer"),
+        (&format!("{plot}&start=1&end=b"), "Failed to parse the start/end parameter as an integer"),
         ("/model/plot?jobid=no&metric=one&start=1&end=5", "No such jobid"),
         ("/model/plot?jobid=size4&metric=no&start=1&end=5", "Failed to plot No model for metric no"),
         ("/model/ftio", NO_REFERENCE),

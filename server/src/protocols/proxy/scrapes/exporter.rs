@@ -43,6 +43,12 @@ impl ExporterSeries {
         Ok(())
     }
 
+    /// It does not answer any more: its gauges, which are about the present, have no value until it does.
+    pub fn lose(&mut self, live: &ProxyLive) {
+        live.table.withdraw(self.lane, Withdrawal::Gauges);
+        self.gauges = Arc::default();
+    }
+
     /// What it showed last counts no more.
     pub fn close(self, live: &ProxyLive) {
         live.table.withdraw(self.lane, Withdrawal::All);

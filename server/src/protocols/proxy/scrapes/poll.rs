@@ -130,8 +130,10 @@ async fn ask(
 
 async fn lose(live: &Arc<ProxyLive>, target: &ScrapeTarget, values: &mut Option<TargetValues>) {
     live.tree.lose(&target.key);
-    if let Some(TargetValues::Child(child)) = values {
-        child.lose(live).await;
+    match values {
+        Some(TargetValues::Child(child)) => child.lose(live).await,
+        Some(TargetValues::Exporter(exporter)) => exporter.lose(live),
+        None => {}
     }
 }
 
