@@ -10,16 +10,15 @@
 //! | `proxy.lane` | `jobless` | clients without a job counted something |
 //! | `proxy.above` | `place` | where this server stood in a tree, and under which addresses |
 //! | `proxy.untold` | a number | what an original above was not told of yet |
-//! | `proxy.base` | `main`, or the number of a part | what runs counted whose profiles are forgotten |
+//! | `proxy.base` | the number of a part | what runs counted that are [forgotten](super::forgetting) |
 //!
 //! The sums are not stored: at a start they are made of these and of the last samples ([`revival`](super::revival)).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use telem_engine::{Db, Snapshot, StateRecord, Timestamp};
-use telem_ingest::counters::{CounterReading, CounterValue};
+use telem_engine::{Db, StateRecord, Timestamp};
+use telem_ingest::counters::CounterReading;
 
 use super::live::{JOBLESS_RECORD, ProxyLive};
 use super::runs::FinishedRun;
@@ -29,10 +28,8 @@ use super::targets::records;
 pub const RUN: &str = "proxy.run";
 pub const PROFILE: &str = "proxy.profile";
 pub const COUNTER: &str = "proxy.counter";
-const OWN: &str = "proxy.own";
-const BASE: &str = "proxy.base";
-/// The only key of `proxy.base` in older databases.
-const BASE_KEY: &str = "main";
+pub const OWN: &str = "proxy.own";
+pub const BASE: &str = "proxy.base";
 /// Most counters in one part of a profile.
 const PART_COUNTERS: usize = 8_192;
 
@@ -69,7 +66,7 @@ pub struct HttpCounter {
     pub first_doc: Option<String>,
 }
 
-fn text(record: &impl Serialize) -> String {
+pub fn text(record: &impl Serialize) -> String {
     serde_json::to_string(record).unwrap_or_default()
 }
 
@@ -149,7 +146,7 @@ pub fn imported_records(run: &FinishedRun, metrics: &[ProxyMetric<'_>], counters
     records
 }
 
-fn part_key(key: &str, part: usize) -> String {
+pub fn part_key(key: &str, part: usize) -> String {
     format!("{key}/{part}")
 }
 
@@ -210,61 +207,13 @@ pub fn keep_counter(live: &ProxyLive, name: &str, doc: &str) {
     live.keep(StateRecord::new(COUNTER, name, text(&record)));
 }
 
-/// What runs counted whose profiles are forgotten.
-pub fn base(snapshot: &Snapshot) -> Vec<ProxyMetric<'static>> {
-    let parts = snapshot.meta().records(BASE).filter_map(|(key, text)| {
-        serde_json::from_str::<Vec<ProxyMetric<'static>>>(&text)
-            .inspect_err(|error| tracing::warn!(%error, key, "what forgotten profiles counted cannot be read"))
-            .ok()
-    });
-    parts.flatten().collect()
-}
-
 /// Runs whose profiles are older than they are kept.
 pub fn old_runs(live: &ProxyLive) -> Vec<Arc<FinishedRun>> {
     let now = live.state.clock.now();
     let keep = i64::try_from(live.options.profiles_keep.as_micros()).unwrap_or(i64::MAX);
     let is_old = |run: &FinishedRun| now.micros().saturating_sub(run.end.micros()) > keep;
+    if live.state.writer.is_none() {
+        return Vec::new();
+    }
     live.runs.finished().into_iter().filter(|run| is_old(run)).collect()
-}
-
-/// Forgets what runs left. What they counted stays in the sums.
-pub fn forget(live: &ProxyLive, runs: &[Arc<FinishedRun>]) {
-    if runs.is_empty() || live.state.writer.is_none() {
-        return;
-    }
-    let snapshot = live.state.db.snapshot();
-    let mut sums: BTreeMap<Arc<str>, CounterReading> = BTreeMap::new();
-    for reading in base(&snapshot).into_iter().map(ProxyMetric::reading) {
-        sums.insert(Arc::clone(&reading.name), reading);
-    }
-    for run in runs.iter().filter(|run| !run.is_imported) {
-        for reading in own_profile(live, run) {
-            let CounterValue::Counter(value) = reading.value else { continue };
-            let sum = sums.entry(Arc::clone(&reading.name));
-            let sum = sum.or_insert_with(|| CounterReading { value: CounterValue::Counter(0.0), ..reading });
-            if let CounterValue::Counter(known) = &mut sum.value {
-                *known += value;
-            }
-        }
-    }
-    let sums: Vec<ProxyMetric<'_>> = sums.values().map(|reading| ProxyMetric::of(reading, 0)).collect();
-    for (part, sums) in sums.chunks(PART_COUNTERS).enumerate() {
-        live.keep(StateRecord::new(BASE, part.to_string(), text(&sums)));
-    }
-    if snapshot.meta().record(BASE, BASE_KEY).is_some() {
-        live.keep(StateRecord::removal(BASE, BASE_KEY));
-    }
-    for run in runs {
-        for kind in [PROFILE, OWN] {
-            let parts = snapshot.meta().record_keys(kind).filter(|key| {
-                key.strip_prefix(&*run.key)
-                    .is_some_and(|rest| rest.strip_prefix('/').is_some_and(|part| part.parse::<usize>().is_ok()))
-            });
-            for part in parts {
-                live.keep(StateRecord::removal(kind, part));
-            }
-        }
-        live.keep(StateRecord::removal(RUN, &*run.key));
-    }
 }

@@ -410,11 +410,13 @@ impl ProxyLive {
         }
     }
 
-    /// Writes a record; it outlives this process then.
-    pub fn keep(&self, record: StateRecord) {
+    /// Writes a record; whether it outlives this process then.
+    pub fn keep(&self, record: StateRecord) -> bool {
         let kind = record.kind.clone();
-        if let Err(error) = self.state.db.put_meta(MetaChange::Record(record), Durability::Buffered) {
+        let kept = self.state.db.put_meta(MetaChange::Record(record), Durability::Buffered);
+        let kept = kept.inspect_err(|error| {
             tracing::warn!(%error, kind, "what a client of Metric Proxy sent will not outlive this process");
-        }
+        });
+        kept.is_ok()
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod alarms;
 pub mod calls;
 pub mod clients;
 mod climb;
+mod forgetting;
 pub(crate) mod ftio;
 mod jobs;
 pub(crate) mod keeping;
@@ -299,7 +300,7 @@ impl Protocol for MetricProxy {
 }
 
 /// Writes what changed at every tick, and lets go what is over.
-async fn tick_forever(live: &ProxyLive) {
+async fn tick_forever(live: &Arc<ProxyLive>) {
     if live.store.is_none() {
         return;
     }

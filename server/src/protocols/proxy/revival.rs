@@ -12,10 +12,10 @@ use telem_ingest::counters::{CounterReading, CounterValue, GaugeSource, LaneTags
 use telem_ingest::decode::proxy::CounterKind;
 use telem_ingest::default_tags::HOST;
 
+use super::forgetting::{self, CounterBase};
 use super::keeping::{self, COUNTER, HttpCounter, RUN, RunRecord};
 use super::live::{JOBLESS_RECORD, ProxyLive};
 use super::runs::{FinishedRun, RETURN_MAX, ms};
-use super::shapes::ProxyMetric;
 use super::tags::{CHILD_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, NODES_PREFIX, TARGET_TAG, jobless_tags};
 use super::{scrapes, seats};
 
@@ -37,7 +37,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
         .records(COUNTER)
         .map(|(name, text)| (name.to_owned(), serde_json::from_str(&text).unwrap_or_default()))
         .collect();
-    let base = keeping::base(&snapshot);
+    let mut base = CounterBase::read(&snapshot);
     let (kind, key) = JOBLESS_RECORD;
     let has_jobless = meta.record(kind, key).is_some();
     if runs.is_empty() && counters.is_empty() && base.is_empty() && !has_jobless && live.targets.is_empty() {
@@ -45,19 +45,16 @@ pub fn restore(live: &Arc<ProxyLive>) {
     }
     let stored = StoredLanes::find(live, &runs);
     let now = live.state.clock.now();
-    add_passed(live, base.into_iter().map(ProxyMetric::reading).collect());
-    let mut passed = Vec::new();
+    // What was being forgotten is forgotten.
+    let (halves, runs): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(key, _)| base.has(key));
+    let mut passed: Vec<Arc<FinishedRun>> = halves.iter().map(|(key, record)| Arc::new(run_of(key, record))).collect();
+    for run in &passed {
+        base.add(&run.key, keeping::own_profile(live, run));
+    }
+    add_passed(live, base.readings());
     for (key, record) in runs {
-        let begin = Timestamp::from_micros(record.begin);
-        let mut run = FinishedRun {
-            key: key.into(),
-            desc: record.desc,
-            begin,
-            end: Timestamp::from_micros(record.end.unwrap_or(record.begin)),
-            slot: record.slot,
-            is_imported: record.is_imported,
-            is_servers_own: false,
-        };
+        let mut run = run_of(&key, &record);
+        let begin = run.begin;
         run.is_servers_own = stored.is_servers_own(live, &run);
         if record.is_imported {
             live.runs.add_finished(run);
@@ -102,7 +99,7 @@ pub fn restore(live: &Arc<ProxyLive>) {
             false => live.runs.add_finished(run),
         }
     }
-    keeping::forget(live, &passed);
+    forgetting::forget(live, &passed);
     for (name, counter) in counters {
         let series = stored.of_lane(live, HTTP_LANE).remove(&name);
         let value = counter.value.as_deref().and_then(|value| value.parse().ok());
@@ -127,6 +124,19 @@ pub fn restore(live: &Arc<ProxyLive>) {
     scrapes::restore(live, |target, tags| stored.of_target(live, target, tags));
     // All of it is stored already.
     live.table.forget_changes();
+}
+
+/// As its record has it.
+fn run_of(key: &str, record: &RunRecord) -> FinishedRun {
+    FinishedRun {
+        key: key.into(),
+        desc: record.desc.clone(),
+        begin: Timestamp::from_micros(record.begin),
+        end: Timestamp::from_micros(record.end.unwrap_or(record.begin)),
+        slot: record.slot,
+        is_imported: record.is_imported,
+        is_servers_own: false,
+    }
 }
 
 /// What clients here and children counted together.

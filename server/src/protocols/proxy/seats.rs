@@ -12,6 +12,7 @@ use telem_engine::Timestamp;
 use telem_ingest::counters::{CounterReading, CounterRefusal, GaugeSource, ScopeId};
 use telem_ingest::decode::proxy::DescribedJob;
 
+use super::forgetting;
 use super::keeping;
 use super::live::ProxyLive;
 use super::runs::{FinishedRun, LiveRun, RETURN_MAX, RunPart, RunSeat, ms};
@@ -72,7 +73,7 @@ async fn open(live: &Arc<ProxyLive>, mut desc: JobDesc) {
         }
         return;
     }
-    let free = forget_surplus(live);
+    let free = forget_surplus(live).await;
     let begin = live.state.clock.now();
     if desc.start_time == 0 {
         desc.start_time = ms(begin);
@@ -157,11 +158,10 @@ pub async fn leave(live: &Arc<ProxyLive>, seat: RunSeat) -> bool {
 }
 
 /// Gives back what runs hold that will not go on, and forgets profiles that are old.
-pub async fn forget_old(live: &ProxyLive) {
+pub async fn forget_old(live: &Arc<ProxyLive>) {
     let _changing = live.runs.changing.lock().await;
-    for run in live.runs.take_old(live.state.clock.monotonic()) {
-        give_back(live, run);
-    }
+    let over = live.runs.take_old(live.state.clock.monotonic());
+    let mut unwanted: Vec<_> = over.into_iter().filter_map(|run| give_back(live, run)).collect();
     let old = keeping::old_runs(live);
     for run in &old {
         // Who comes back begins another one: what this one counted is kept apart from its lane now.
@@ -169,25 +169,38 @@ pub async fn forget_old(live: &ProxyLive) {
             give_back(live, recent);
         }
     }
-    keeping::forget(live, &old);
-    for run in old {
+    for run in &old {
         live.runs.remove_finished(&run.key);
+    }
+    unwanted.extend(old);
+    forget(live, unwanted).await;
+}
+
+/// Forgets what runs left, beside: it reads and writes much.
+async fn forget(live: &Arc<ProxyLive>, runs: Vec<Arc<FinishedRun>>) {
+    if runs.is_empty() {
+        return;
+    }
+    let keeper = Arc::clone(live);
+    if let Err(panic) = tokio::task::spawn_blocking(move || forgetting::forget(&keeper, &runs)).await {
+        tracing::error!(%panic, "jobs that are over were not forgotten");
     }
 }
 
 /// Gives back what runs hold that ended first, where many wait for a client to come back; whose slots are free. Not while
 /// somebody polls, who is to learn their last values.
-fn forget_surplus(live: &ProxyLive) -> Vec<JobId> {
+async fn forget_surplus(live: &Arc<ProxyLive>) -> Vec<JobId> {
     if live.tree.is_polled(live.state.clock.monotonic(), RETURN_MAX) {
         return Vec::new();
     }
-    let of_run = |mut run: LiveRun| {
+    let (mut free, mut unwanted) = (Vec::new(), Vec::new());
+    for mut run in live.runs.take_surplus(&live.table) {
         // What holds the job's connection goes.
-        let id = run.tie.take().map(|(caller, _)| caller.id().clone());
-        give_back(live, run);
-        id
-    };
-    live.runs.take_surplus(&live.table).into_iter().filter_map(of_run).collect()
+        free.extend(run.tie.take().map(|(caller, _)| caller.id().clone()));
+        unwanted.extend(give_back(live, run));
+    }
+    forget(live, unwanted).await;
+    free
 }
 
 /// A run that ended a moment before this process began goes on if its job comes back. What children counted for it
@@ -253,11 +266,10 @@ async fn free_slots(live: &ProxyLive, over: Vec<JobId>) {
     }
 }
 
-/// What a run holds in the live table; and what is kept of it, where no profile is wanted.
-fn give_back(live: &ProxyLive, run: LiveRun) {
-    if !live.options.has_profiles && !live.runs.is_finished(&run.key) {
-        keeping::forget(live, &[Arc::new(finished(live, &run, run.end.unwrap_or(run.begin)))]);
-    }
+/// What a run holds in the live table. The run, where no profile of it is wanted: it is to be forgotten.
+fn give_back(live: &ProxyLive, run: LiveRun) -> Option<Arc<FinishedRun>> {
+    let is_unwanted = !live.options.has_profiles && !live.runs.is_finished(&run.key);
+    let unwanted = is_unwanted.then(|| Arc::new(finished(live, &run, run.end.unwrap_or(run.begin))));
     live.table.close(run.lane);
     if run.sum != run.lane {
         live.table.close(run.sum);
@@ -266,6 +278,7 @@ fn give_back(live: &ProxyLive, run: LiveRun) {
         live.table.close(part.lane);
         live.targets.forget_part(&part.child, &run.desc.jobid);
     }
+    unwanted
 }
 
 fn vanished(id: &str) -> CounterRefusal {
