@@ -104,8 +104,14 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
         parents.push(root.clone());
     }
     let (mut failure, mut memory) = (format!("{root} names this server itself"), known.memory);
+    let mut was_below_original = false;
     for parent in parents {
         let is_below_original = !known.is_one_of_ours(&parent).await;
+        // The one before may have polled though it did not acknowledge.
+        if was_below_original && live.told.has_counts() {
+            memory = RootMemory::Kept;
+        }
+        was_below_original |= is_below_original;
         let at = live.state.clock.monotonic();
         let to = match is_below_original {
             true => format!("{own}{SINCE}{}", live.told.join(live.state.clock.now(), at, memory)),
@@ -122,10 +128,6 @@ async fn join(live: &ProxyLive, root: &TargetAddress, period: Duration) -> Resul
         match fetch::acknowledged(&parent, &path).await {
             Ok(_) => return Ok(parent),
             Err(why) => failure = why,
-        }
-        // It may have polled all the same.
-        if is_below_original && live.told.has_counts() {
-            memory = RootMemory::Kept;
         }
         live.tree.stand(None);
     }

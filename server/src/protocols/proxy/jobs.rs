@@ -188,7 +188,7 @@ impl ProfileWriter {
                 let mut readings = self.live.table.readings(job.scope, job.written);
                 if readings.is_empty() {
                     if let Some((told, _)) = &self.told {
-                        let again = self.live.told.vanished(told, &job.id);
+                        let again = self.live.told.vanished(told, &job.id)?;
                         write_metrics(&again, self.ts, &mut job.is_first, &mut text);
                     }
                     text.extend_from_slice(PROFILE_TAIL);

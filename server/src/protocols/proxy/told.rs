@@ -173,6 +173,14 @@ impl ToldAbove {
         number
     }
 
+    /// Ends the last join: who polls for it gets nothing from now on, also of what was begun.
+    pub fn end_join(&self) {
+        let mut table = self.lock();
+        table.answers += 1;
+        // A number that nobody was told.
+        table.join += 1;
+    }
+
     /// Begins an answer to who polls for this join; `None` where there was another one since.
     pub fn answer(&self, join: u64, began: Duration) -> Option<ToldAnswer> {
         let mut table = self.lock();
@@ -261,19 +269,20 @@ impl ToldAbove {
 
     /// What an answer must say once more of a job, all of which it has said: an original takes a counter that it misses
     /// for one that begins anew.
-    pub fn vanished(&self, answer: &ToldAnswer, id: &str) -> Vec<CounterReading> {
+    /// `None` where the answer is none any more.
+    pub fn vanished(&self, answer: &ToldAnswer, id: &str) -> Option<Vec<CounterReading>> {
         let mut table = self.lock();
         if answer.number != table.answers {
-            return Vec::new();
+            return None;
         }
-        let Some(job) = table.jobs.get_mut(id) else { return Vec::new() };
+        let job = table.jobs.get_mut(id)?;
         let missing = job.counters.iter_mut().filter(|(_, counter)| counter.is_known && counter.telling.is_none());
         let again = missing.map(|(name, counter)| {
             counter.telling = Some(counter.told);
             let value = CounterValue::Counter(counter.told - counter.base);
             CounterReading { name: Arc::clone(name), doc: "".into(), value }
         });
-        again.collect()
+        Some(again.collect())
     }
 
     /// An answer was handed out whole. Of a job that it does not have anything is kept only while that may go on, as

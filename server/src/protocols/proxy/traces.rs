@@ -37,7 +37,6 @@ use super::profiles;
 use super::reply::{self, ProxyRequest, ProxyState, RequestParams, asked};
 use super::runs::FinishedRun;
 use super::shapes::{JobDesc, MetricValue, finite};
-use super::tags::MAIN;
 
 /// Most points of one metric.
 pub const TRACE_POINTS_MAX: usize = 10_000;
@@ -252,7 +251,7 @@ impl Trace {
         match &self.of {
             TraceOf::Live { slot, begin, .. } => TraceSource::of_live(live, &self.desc.jobid, *slot, *begin),
             TraceOf::Finished(run) => TraceSource::of_run(live, run),
-            TraceOf::Sum(_) => TraceSource::of_sum(live, self.desc.jobid == MAIN),
+            TraceOf::Sum(_) => TraceSource::of_sum(live, &self.desc.jobid),
         }
     }
 

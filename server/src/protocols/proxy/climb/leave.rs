@@ -19,9 +19,21 @@ const POLL_LATE_MAX: Duration = Duration::from_millis(500);
 
 /// Tells who stands above that this server goes, after what it counted last is handed on; within [`LEAVE_MAX`].
 pub async fn leave(live: &ProxyLive) {
-    let Some(standing) = live.tree.standing() else { return };
-    if tokio::time::timeout(LEAVE_MAX, hand_on(live, &standing)).await.is_err() {
-        tracing::warn!(parent = %standing.parent, "this server stops before its parent has all that it counted");
+    if live.options.root.is_none() {
+        return;
+    }
+    let standing = live.tree.standing();
+    match &standing {
+        Some(standing) => {
+            if tokio::time::timeout(LEAVE_MAX, hand_on(live, standing)).await.is_err() {
+                tracing::warn!(parent = %standing.parent, "this server stops before its parent has all that it counted");
+            }
+        }
+        None => live.clients.dismiss().await,
+    }
+    // Where it stands nowhere, an original that does not answer now may have been told before.
+    if standing.is_none_or(|standing| standing.is_below_original) {
+        untold::keep(live);
     }
 }
 
@@ -42,9 +54,6 @@ async fn hand_on(live: &ProxyLive, standing: &TreePlace) {
         if !has_polled {
             tracing::warn!(parent = %standing.parent, "the parent did not poll once more before this server stops");
         }
-    }
-    if standing.is_below_original {
-        untold::keep(live);
     }
     tell(&standing.parent, &standing.own).await;
     // It keeps the tree, where another one polls.

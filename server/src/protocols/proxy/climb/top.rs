@@ -13,8 +13,8 @@ use super::super::tree::key_of;
 
 /// The record of where this server stood, and its key.
 const PLACE: (&str, &str) = ("proxy.above", "place");
-/// Most addresses of this server that are remembered.
-const OWN_MAX: usize = 16;
+/// Most addresses of this server that are remembered, and most roots.
+const NAMES_MAX: usize = 16;
 /// Largest list of who stands where.
 const TOPO_BYTES_MAX: usize = 16 << 20;
 
@@ -27,20 +27,20 @@ struct PlaceRecord {
     parent: String,
     /// Hosts and ports under which this server stood there, the last one last.
     own: Vec<String>,
-    /// An original was told what was counted. A place alone it gives before that.
-    #[serde(default = "unless_said")]
-    was_told: bool,
-}
-
-/// Of records that are older than that.
-fn unless_said() -> bool {
-    true
+    /// Roots below which an original was told what was counted: hosts and ports, the last one last. A place alone an
+    /// original gives before that. `None` in older records, whose one root was told.
+    #[serde(default)]
+    told: Option<Vec<String>>,
 }
 
 impl PlaceRecord {
     fn find(live: &ProxyLive) -> Option<Self> {
         let (kind, key) = PLACE;
         live.state.db.snapshot().meta().record(kind, key).and_then(|text| serde_json::from_str(&text).ok())
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.clone().unwrap_or_else(|| vec![self.root.clone()])
     }
 
     fn keep(&self, live: &ProxyLive) {
@@ -54,9 +54,18 @@ pub fn note_told(live: &ProxyLive) {
     if live.state.writer.is_none() {
         return;
     }
-    if let Some(before) = PlaceRecord::find(live).filter(|before| !before.was_told) {
-        PlaceRecord { was_told: true, ..before }.keep(live);
+    if let Some(before) = PlaceRecord::find(live).filter(|before| !before.told().contains(&before.root)) {
+        let told = Some(with_last(before.told(), &before.root));
+        PlaceRecord { told, ..before }.keep(live);
     }
+}
+
+/// The last of these, with one more.
+fn with_last(mut names: Vec<String>, last: &str) -> Vec<String> {
+    names.retain(|name| *name != *last);
+    names.push(last.to_owned());
+    names.drain(..names.len().saturating_sub(NAMES_MAX));
+    names
 }
 
 /// The top of a tree, as it answers now.
@@ -94,7 +103,8 @@ impl TreeTop {
         let has_place = !is_ours && pairs.as_ref().is_some_and(|pairs| pairs.iter().any(is_child));
         // The successor of the original forgets who failed, and keeps what that counted. It alone knows this call.
         let may_forget = async || pairs.is_none() || fetch::acknowledged(root, "/period").await.is_ok();
-        let may_have_been_told = before.as_ref().is_none_or(|before| before.was_told);
+        let is_root = |told: &String| *told == *root.authority();
+        let may_have_been_told = before.as_ref().is_none_or(|before| before.told().iter().any(is_root));
         // Below one of ours stands an original, or nobody who is told anything of this.
         let is_there = has_place || (before.is_some() && (is_ours || may_forget().await));
         let memory = if is_there && may_have_been_told { RootMemory::Kept } else { RootMemory::Empty };
@@ -124,13 +134,19 @@ impl TreeTop {
         if live.state.writer.is_none() {
             return;
         }
-        let before = self.before.as_ref();
-        let mut names: Vec<String> = before.map(|before| before.own.clone()).unwrap_or_default();
-        names.retain(|name| *name != own);
-        names.push(own.to_owned());
-        names.drain(..names.len().saturating_sub(OWN_MAX));
-        let was_told = memory == RootMemory::Kept;
-        PlaceRecord { root: self.root.authority().to_owned(), parent: parent.secret_text(), own: names, was_told }
-            .keep(live);
+        // As it stands now: a parent that did not acknowledge may poll all the same.
+        let before = PlaceRecord::find(live);
+        let (own_before, told) = before.map(|before| (before.own.clone(), before.told())).unwrap_or_default();
+        let root = self.root.authority();
+        let told = match memory {
+            RootMemory::Kept => with_last(told, root),
+            // What it was told it forgot.
+            RootMemory::Empty => told.into_iter().filter(|told| *told != *root).collect(),
+        };
+        let own = with_last(own_before, own);
+        PlaceRecord { root: root.to_owned(), parent: parent.secret_text(), own, told: Some(told) }.keep(live);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,11 +24,13 @@ struct UntoldPart {
     told: Vec<(String, u64)>,
 }
 
-/// Keeps what was counted and not told.
+/// Keeps what was counted and not told. Nobody is told anything any more.
 pub fn keep(live: &ProxyLive) {
     if live.state.writer.is_none() {
         return;
     }
+    live.told.end_join();
+    forget(live);
     let mut records = 0;
     for (desc, scope) in live.recent_jobs() {
         let begin = live.runs.begin(&desc.jobid);

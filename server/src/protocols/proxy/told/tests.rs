@@ -162,6 +162,8 @@ async fn what_was_not_told_when_a_server_stopped_the_next_one_tells() {
     proxy.count(&seat, "late", 7.0);
     proxy.tick().await;
     super::super::climb::keep_untold(&proxy.live);
+    let (status, _) = proxy.ask(Request::get(&at).body(Body::empty()).unwrap()).await;
+    assert_eq!(status, 404, "a late poll would have what the next server tells");
     let proxy = proxy.restarted();
     proxy.join("j", "./app", 1).await;
     let at = joined(&proxy, RootMemory::Kept);
@@ -184,7 +186,7 @@ async fn a_counter_that_is_gone_is_told_again_as_it_was() {
     let mut answer = told_above.answer(at.split('/').nth(2).unwrap().parse().unwrap(), Duration::ZERO).unwrap();
     told_above.begin_job(&answer, "main", None);
     assert!(told_above.tell(&mut answer, "main", &mut Vec::new()));
-    let again = told_above.vanished(&answer, "main");
+    let again = told_above.vanished(&answer, "main").unwrap();
     let work = again.iter().find(|reading| &*reading.name == "work").unwrap();
     assert_eq!(work.value, CounterValue::Counter(5.0));
 }

@@ -11,7 +11,7 @@ use super::super::live::ProxyLive;
 use super::super::runs::FinishedRun;
 use super::super::shapes::JobDesc;
 use super::super::tags::{
-    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, NODES_PREFIX, TARGET_TAG, jobless_tags,
+    CHILD_LANE, EXPORTER_LANE, HTTP_LANE, JOB_TAG, JOBLESS_LANE, LANE_TAG, MAIN, NODES_PREFIX, TARGET_TAG, jobless_tags,
 };
 use super::grid::TracePiece;
 
@@ -86,7 +86,7 @@ impl<'a> TraceSource<'a> {
         Self::new(live, SourceOf::Run { tags: run.tags, slot: run.slot, range })
     }
 
-    pub fn of_sum(live: &'a ProxyLive, is_main: bool) -> Self {
+    pub fn of_sum(live: &'a ProxyLive, id: &str) -> Self {
         // Of runs that share series, those are read once.
         let mut by_tags: AHashMap<LaneTags, Vec<Timestamp>> = AHashMap::new();
         for place in RunPlace::all(live).into_iter().filter(|place| !place.is_imported) {
@@ -95,7 +95,7 @@ impl<'a> TraceSource<'a> {
         let mut runs: Vec<_> = by_tags.into_iter().collect();
         // Floats that are added up in one order always make the same sum.
         runs.sort_by(|(_, one), (_, other)| one.cmp(other));
-        Self::new(live, SourceOf::Sum { is_main, runs })
+        Self::new(live, SourceOf::Sum { is_main: id == MAIN, runs })
     }
 
     pub fn snapshot(&self) -> &Snapshot {
