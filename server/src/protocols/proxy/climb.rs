@@ -12,6 +12,8 @@ use std::time::Duration;
 
 pub use self::leave::leave;
 use self::top::TreeTop;
+#[cfg(test)]
+pub use self::top::note_root;
 pub use self::top::note_told;
 #[cfg(test)]
 pub use self::untold::keep as keep_untold;

@@ -49,6 +49,11 @@ impl PlaceRecord {
     }
 }
 
+/// Roots below which an original was told what was counted.
+pub fn told_roots(live: &ProxyLive) -> Vec<String> {
+    PlaceRecord::find(live).map(|before| before.told()).unwrap_or_default()
+}
+
 /// Notes that an original is told from now on what was counted.
 pub fn note_told(live: &ProxyLive) {
     if live.state.writer.is_none() {
@@ -146,6 +151,13 @@ impl TreeTop {
         let own = with_last(own_before, own);
         PlaceRecord { root: root.to_owned(), parent: parent.secret_text(), own, told: Some(told) }.keep(live);
     }
+}
+
+/// Notes that this root was told, as after a join and two polls.
+#[cfg(test)]
+pub fn note_root(live: &ProxyLive, root: &str) {
+    let told = Some(vec![root.to_owned()]);
+    PlaceRecord { root: root.to_owned(), parent: root.to_owned(), own: Vec::new(), told }.keep(live);
 }
 
 #[cfg(test)]

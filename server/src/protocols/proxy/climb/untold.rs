@@ -1,6 +1,7 @@
 //! What an original above was not told of yet when this server was stopped, for the next process: an original that could not
 //! poll once more has it from that one. Only what differs is kept; of everything else the next process takes for granted
-//! that it was told.
+//! that it was told. What one root was told says nothing of another one, so each record is of a root. One that was told
+//! nothing at all is told everything anyway.
 
 use std::sync::Arc;
 
@@ -8,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use telem_engine::{StateRecord, Timestamp};
 
 use super::super::live::ProxyLive;
+use super::top::told_roots;
 
-/// The kind of its records, whose keys are numbers.
+/// The kind of its records. Each key is a root's host and port, a blank, and a number.
 const UNTOLD: &str = "proxy.untold";
 /// Most counters in a record.
 const PART_COUNTERS: usize = 8_192;
@@ -24,12 +26,27 @@ struct UntoldPart {
     told: Vec<(String, u64)>,
 }
 
+/// The host and port of the root that this server is to stand below.
+fn root(live: &ProxyLive) -> Option<&str> {
+    live.options.root.as_ref().map(|(root, _)| root.authority())
+}
+
+fn is_of(key: &str, root: &str) -> bool {
+    key.rsplit_once(' ').is_some_and(|(of, _)| of == root)
+}
+
 /// Keeps what was counted and not told. Nobody is told anything any more.
 pub fn keep(live: &ProxyLive) {
     if live.state.writer.is_none() {
         return;
     }
     live.told.end_join();
+    let told = told_roots(live);
+    let snapshot = live.state.db.snapshot();
+    for key in snapshot.meta().record_keys(UNTOLD).filter(|key| !told.iter().any(|root| is_of(key, root))) {
+        live.keep(StateRecord::removal(UNTOLD, key));
+    }
+    let Some(root) = root(live).filter(|root| told.iter().any(|told| told == root)) else { return };
     forget(live);
     let mut records = 0;
     for (desc, scope) in live.recent_jobs() {
@@ -39,7 +56,7 @@ pub fn keep(live: &ProxyLive) {
             let told = part.iter().map(|(name, told)| (name.to_string(), told.to_bits())).collect();
             let part = UntoldPart { job: desc.jobid.clone(), begin: begin.map(Timestamp::micros), told };
             let text = serde_json::to_string(&part).unwrap_or_default();
-            live.keep(StateRecord::new(UNTOLD, records.to_string(), text));
+            live.keep(StateRecord::new(UNTOLD, format!("{root} {records}"), text));
             records += 1;
         }
     }
@@ -50,7 +67,8 @@ pub fn keep(live: &ProxyLive) {
 
 /// Takes back of what counts as told what a process before this one kept.
 pub fn correct(live: &ProxyLive) {
-    for (key, text) in live.state.db.snapshot().meta().records(UNTOLD) {
+    let Some(root) = root(live) else { return };
+    for (key, text) in live.state.db.snapshot().meta().records(UNTOLD).filter(|(key, _)| is_of(key, root)) {
         match serde_json::from_str::<UntoldPart>(&text) {
             Ok(UntoldPart { job, begin, told }) => {
                 let told = told.into_iter().map(|(name, bits)| (Arc::from(name), f64::from_bits(bits)));
@@ -63,8 +81,9 @@ pub fn correct(live: &ProxyLive) {
 
 /// Forgets it: from now on it may be told.
 pub fn forget(live: &ProxyLive) {
+    let Some(root) = root(live) else { return };
     let snapshot = live.state.db.snapshot();
-    for key in snapshot.meta().record_keys(UNTOLD) {
+    for key in snapshot.meta().record_keys(UNTOLD).filter(|key| is_of(key, root)) {
         live.keep(StateRecord::removal(UNTOLD, key));
     }
 }

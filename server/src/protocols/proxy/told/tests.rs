@@ -12,8 +12,12 @@ use super::*;
 
 /// A server below some root.
 fn below() -> TestProxy {
-    let root = Some((TargetAddress::parse("nowhere:1").unwrap(), Duration::from_secs(1)));
-    TestProxy::with(ProxyOptions { root, search_path: Some("/nowhere".into()), ..ProxyOptions::default() })
+    TestProxy::with(below_root("nowhere:1"))
+}
+
+fn below_root(root: &str) -> ProxyOptions {
+    let root = Some((TargetAddress::parse(root).unwrap(), Duration::from_secs(1)));
+    ProxyOptions { root, search_path: Some("/nowhere".into()), ..ProxyOptions::default() }
 }
 
 fn joined(proxy: &TestProxy, memory: RootMemory) -> String {
@@ -161,6 +165,7 @@ async fn what_was_not_told_when_a_server_stopped_the_next_one_tells() {
     proxy.count(&seat, "work", 50.0);
     proxy.count(&seat, "late", 7.0);
     proxy.tick().await;
+    super::super::climb::note_root(&proxy.live, "nowhere:1");
     super::super::climb::keep_untold(&proxy.live);
     let (status, _) = proxy.ask(Request::get(&at).body(Body::empty()).unwrap()).await;
     assert_eq!(status, 404, "a late poll would have what the next server tells");
@@ -172,6 +177,24 @@ async fn what_was_not_told_when_a_server_stopped_the_next_one_tells() {
     for job in ["main", "j"] {
         assert_eq!((jobs[job]["work"], jobs[job]["late"]), (50.0, 7.0), "{job}");
     }
+}
+
+#[tokio::test]
+async fn a_root_that_was_told_nothing_hides_nothing_that_another_one_was_told() {
+    let proxy = below();
+    let seat = proxy.join("j", "./app", 1).await;
+    proxy.count(&seat, "work", 100.0);
+    proxy.tick().await;
+    super::super::climb::note_root(&proxy.live, "nowhere:1");
+    // Another root gives a place and asks for nothing, before the server is stopped.
+    let proxy = proxy.restarted_with(below_root("other:1"));
+    joined(&proxy, RootMemory::Empty);
+    super::super::climb::keep_untold(&proxy.live);
+    let proxy = proxy.restarted_with(below_root("nowhere:1"));
+    proxy.join("j", "./app", 1).await;
+    let at = joined(&proxy, RootMemory::Kept);
+    told(&proxy, &at).await;
+    assert_eq!(works(&proxy, &at).await, both(0.0));
 }
 
 #[tokio::test]
