@@ -694,9 +694,9 @@ impl OriginalRoot {
         children.retain(|child, before| {
             let (address, path) = child.split_at(child.find('/').unwrap_or(child.len()));
             let answer = std::panic::catch_unwind(|| ask(address, &format!("{path}/job")));
-            let Some(jobs) = answer.ok().filter(|answer| answer.status == 200).map(|answer| answer.json()) else {
-                return false;
-            };
+            // What it was going to say when it stopped is no answer.
+            let jobs = answer.ok().filter(|answer| answer.status == 200).map(|answer| answer.json());
+            let Some(jobs) = jobs.filter(Json::is_array) else { return false };
             let told = |job: &Json| {
                 let counters = job["counters"].as_array().unwrap().iter();
                 let value =
