@@ -162,13 +162,17 @@ pub fn own_metric(name: &str, prefix: &str) -> String {
     metric_text(FullName::new(name).base, prefix)
 }
 
+/// A hash of a name that stays what it is, also on other machines: FNV-1a. What is stored may depend on it.
+pub fn stable_hash(name: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
 /// A name as the value of a tag, which no other name has: escaped, and where it is long its beginning with a hash of it.
 fn tag_text(name: &str) -> String {
     let mut text = name.escape_debug().to_string();
     if text.len() > TAG_VALUE_BYTES_MAX || text.is_empty() {
-        // FNV-1a, stable for ever.
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        let hash = format!("#{:016x}", name.bytes().fold(0xcbf2_9ce4_8422_2325, mix));
+        let hash = format!("#{:016x}", stable_hash(name));
         let mut end = text.len().min(TAG_VALUE_BYTES_MAX - hash.len());
         while !text.is_char_boundary(end) {
             end -= 1;

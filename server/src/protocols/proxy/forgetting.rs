@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use telem_engine::{Snapshot, StateRecord};
+use telem_ingest::counters::naming::stable_hash;
 use telem_ingest::counters::{CounterReading, CounterValue};
 
 use super::keeping::{self, BASE, OWN, PROFILE, RUN};
@@ -42,10 +43,9 @@ struct OpenPart {
     has_changed: bool,
 }
 
-/// Of a name, by FNV-1a, which stays what it is.
+/// Of a name.
 fn part_of(name: &str) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, mix) % PARTS
+    stable_hash(name) % PARTS
 }
 
 fn by_name(metrics: Vec<ProxyMetric<'_>>) -> impl Iterator<Item = (Arc<str>, CounterReading)> {
